@@ -21,6 +21,7 @@
     __ducktail_feeds  the source outside that feeds a stream, with its address (see `catalog/feeds.py`); no
                     user can read it by SQL
     feed_tables     a table outside, its definition there, and the captured table that has its rows
+    feed_copies     a copy of a table outside that was asked for and is not stored yet
     mirrors         tables of users that follow a table of a feed
     feed_positions  the position at the source up to which a stream has everything
     delivery_limits  the option `max_deliveries` of the groups that have it
@@ -135,6 +136,8 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.{FEEDS} (
 CREATE TABLE IF NOT EXISTS {SCHEMA}.feed_tables (
     stream_id INTEGER, table_id INTEGER, place INTEGER, definition VARCHAR, copied_at VARCHAR,
     copied_rows BIGINT);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.feed_copies (
+    stream_id INTEGER, table_id INTEGER, number BIGINT, condition VARCHAR, joins BOOLEAN);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.feed_positions (
     stream_id INTEGER, position VARCHAR, identity VARCHAR);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.mirrors (

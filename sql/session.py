@@ -33,7 +33,7 @@ from .cluster import relay
 from .cluster.shares import own_share
 from .dml import group_writes
 from .dml.batch_insert import Many
-from .language.statements import CreateStream, Statement
+from .language.statements import AddSourceTables, CreateStream, Statement
 from .language.statements.publishing import published_positions
 from .peer_requests import serving
 from .peers.links import Links
@@ -345,7 +345,7 @@ class Session(Context):
         own."""
         return self.calls.prepare(text, work)
 
-    def judge(self, asked: ParsedStatement | Classified | CreateStream) -> None:
+    def judge(self, asked: ParsedStatement | Classified | CreateStream | AddSourceTables) -> None:
         """Check a statement's rights again, after it has had to wait.
 
         Raises:

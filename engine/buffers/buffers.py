@@ -23,7 +23,7 @@ from ..catalog.streams import Stream
 from ..checks.check import unlike_error
 from ..clock import Clock
 from ..duck.duckdb_errors import translated
-from ..errors import DucktailError, OutOfMemory, UndefinedObject
+from ..errors import DucktailError, OutOfMemory, SerializationFailure, UndefinedObject
 from ..groups.polls import Polls
 from ..log.envelope_changes import ChangesQuery
 from ..log.queries import Events, event_query, newest_query, with_copy
@@ -169,6 +169,7 @@ class Buffers:
             Gap: the first events have been trimmed.
             WrongState: by CHECK STREAM the table was written without ducktail, or a table was created
                 without it in the schema that the stream covers.
+            SerializationFailure: the stream is on several tables now, and has no changes in that form.
         """
         query = event_query(self._catalog, stream) if planned is None else planned
         if bounds.copy is not None:
@@ -176,6 +177,13 @@ class Buffers:
         self.check_served(stream)
         if not changes:
             return self._scan(query, stream, bounds)
+        present = self._catalog.present(stream)
+        if present is not None and present.several is not None:
+            raise SerializationFailure(
+                f'stream "{stream.name}" has got another table since this statement began, and has no '
+                "ENVELOPE CHANGES any more",
+                hint="Read the columns of an event instead.",
+            )
         self.hold()  # The last such scan may have created rows.
         return self._scan(ChangesQuery(query), stream, bounds)
 

@@ -233,7 +233,9 @@ def _publish(
     if gathered.additions:
         buffer.append(gathered.additions, commit_us, gathered.size)
     changes = buffer.changes
-    if changes is not None:
+    if changes is not None and every.stream.several is not None:
+        buffer.drop_changes()  # The stream has got a second table.
+    elif changes is not None:
         _publish_changes(cursor, ChangesQuery(every), buffer, changes, written)
     return None
 

@@ -25,6 +25,11 @@ def fed_name(stream_id: int, place: int, shown: str) -> str:
     return f"{_FED}{stream_id}.{place} {shown}"
 
 
+def fed_place(shape: TableShape) -> int:
+    """The place in a name of `fed_name`; -1 for another table."""
+    return int(shape.name.split(" ", 2)[1].partition(".")[2]) if is_fed(shape) else -1
+
+
 def is_fed(shape: TableShape) -> bool:
     """True for the table of a name of `fed_name`."""
     return shape.schema == SCHEMA and shape.name.startswith(_FED)

@@ -75,8 +75,8 @@ class Catalog:
 
     def tables_of(self, stream: Stream) -> tuple[Captured, ...]:
         """The captured tables of a stream, in the order of its definition; empty for a topic."""
-        if stream.of_schema is not None and not stream.is_part:
-            stream = self.present(stream) or stream  # Tables may have been added since the caller got it.
+        if stream.several is not None and not stream.is_part:
+            stream = self.present(stream) or stream  # Tables may have come or gone since the caller got it.
         return () if stream.topic else tuple(self.table_by_id(table_id) for table_id in stream.tables)
 
     def over_schema(self, schema: str) -> tuple[Stream, ...]:
@@ -215,14 +215,14 @@ class Catalog:
                 self.streams[stream.key] = replace(whole, partition_by=stream.partition_by)
 
     def put_new_table(self, captured: Captured) -> None:
-        """Add a new table of a schema to the streams over all of its tables."""
+        """Add a new table to its streams: over all tables of its schema, or of a source."""
         self.tables[captured.key] = captured
         for part in captured.streams:
             whole = self.streams[part.key]
             self.streams[part.key] = replace(whole, several=(*whole.tables, captured.table_id))
 
     def take_table(self, captured: Captured) -> None:
-        """Remove the remains of a dropped table: the streams over its schema continue without it."""
+        """Remove the remains of a dropped table: its streams continue without it."""
         del self.tables[captured.key]
         for part in captured.streams:
             whole = self.streams[part.key]

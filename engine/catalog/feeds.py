@@ -23,6 +23,7 @@ RUNNING, PAUSED, STOPPED = "running", "paused", "stopped"
 
 TABLES = f"{SCHEMA}.feed_tables"
 POSITIONS = f"{SCHEMA}.feed_positions"
+COPIES = f"{SCHEMA}.feed_copies"
 MIRRORS = f"{SCHEMA}.mirrors"
 
 
@@ -38,6 +39,25 @@ class Selection:
     kind: str
     names: tuple[tuple[str | None, str], ...]
 
+    def text(self) -> str:
+        """The selection as JSON."""
+        return json.dumps([self.kind, [list(name) for name in self.names]])
+
+
+@dataclass(frozen=True, slots=True)
+class AskedCopy:
+    """A copy of a table's present rows that was asked for, and is not stored yet.
+
+    Args:
+        number: the transaction that has asked.
+        condition: a predicate on the rows that are copied; None for all.
+        joins: True if the table was added to the stream: its changes are stored from the copy's position on.
+    """
+
+    number: int
+    condition: str | None = None
+    joins: bool = False
+
 
 @dataclass(frozen=True, slots=True)
 class FeedTable:
@@ -48,12 +68,19 @@ class FeedTable:
         table: its definition there, as of the feed's position.
         copied_at: the position as of which its rows were copied; None before that.
         rows: the number of copied rows; None before that.
+        asked: the copy that is to be taken next.
     """
 
     table_id: int
     table: SourceTable
     copied_at: str | None = None
     rows: int | None = None
+    asked: AskedCopy | None = None
+
+    @property
+    def joins(self) -> bool:
+        """True if it was added and is not copied yet: its changes are not stored so far."""
+        return self.asked is not None and self.asked.joins
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +162,15 @@ class Feed:
         """True if the present rows of the tables are copied first."""
         return self.options.get("snapshot") == "initial"
 
+    @property
+    def agenda(self) -> tuple[tuple[int, AskedCopy | None], ...]:
+        """Its tables and the copies that were asked for: what statements change while it is read."""
+        return tuple((table.table_id, table.asked) for table in self.tables)
+
+    def table_of(self, table_id: int) -> FeedTable | None:
+        """Its table with this number."""
+        return next((table for table in self.tables if table.table_id == table_id), None)
+
     def with_table(self, changed: FeedTable) -> Feed:
         """The feed with another state of one of its tables."""
         tables = (changed if t.table_id == changed.table_id else t for t in self.tables)
@@ -144,10 +180,9 @@ class Feed:
 
     def insert_sql(self) -> list[str]:
         """The INSERTs of its rows."""
-        selection = [self.selection.kind, [list(name) for name in self.selection.names]]
         values = (
             str(self.stream_id),
-            *map(literal, (self.uid, self.kind, self.address, self.shown, json.dumps(selection))),
+            *map(literal, (self.uid, self.kind, self.address, self.shown, self.selection.text())),
             literal(json.dumps(dict(self.options))),
             literal(self.state),
             "NULL" if self.reason is None else literal(self.reason),
@@ -167,6 +202,13 @@ class Feed:
         return (
             f"INSERT INTO {TABLES} VALUES ({self.stream_id}, {table.table_id}, {place}, "
             f"{literal(table.table.text())}, {copied}, {rows})"
+        )
+
+    def set_selection_sql(self) -> str:
+        """The UPDATE of its selection."""
+        return (
+            f"UPDATE {SCHEMA}.{FEEDS} SET selection = {literal(self.selection.text())} "
+            f"WHERE stream_id = {self.stream_id}"
         )
 
     def set_state_sql(self) -> str:
@@ -198,13 +240,25 @@ def set_table_sql(stream_id: int, table: FeedTable) -> str:
     )
 
 
+def asked_copy_sql(stream_id: int, table_id: int, asked: AskedCopy | None) -> list[str]:
+    """The statements that store the copy that is asked for of a table; None if there is none any more."""
+    gone = f"DELETE FROM {COPIES} WHERE stream_id = {stream_id} AND table_id = {table_id}"
+    if asked is None:
+        return [gone]
+    condition = "NULL" if asked.condition is None else literal(asked.condition)
+    values = f"{stream_id}, {table_id}, {asked.number}, {condition}, {asked.joins}"
+    return [gone, f"INSERT INTO {COPIES} VALUES ({values})"]
+
+
 SELECT = (
     "SELECT stream_id, uid, kind, address, shown, selection, options, state, reason, epoch_us(changed_at), "
     f"position, identity FROM {SCHEMA}.{FEEDS} JOIN {POSITIONS} USING (stream_id) ORDER BY stream_id"
 )
 SELECT_MIRRORS = f"SELECT stream_id, table_id, schema_name, table_name FROM {MIRRORS}"
 SELECT_TABLES = (
-    f"SELECT stream_id, table_id, definition, copied_at, copied_rows FROM {TABLES} ORDER BY stream_id, place"
+    "SELECT t.stream_id, t.table_id, definition, copied_at, copied_rows, number, condition, joins "
+    f"FROM {TABLES} AS t LEFT JOIN {COPIES} AS c ON c.stream_id = t.stream_id AND c.table_id = t.table_id "
+    "ORDER BY t.stream_id, place"
 )
 
 
@@ -216,8 +270,14 @@ def feeds_of(rows: list[tuple[Any, ...]], table_rows: list[tuple[Any, ...]]) -> 
             row
         )
         tables = tuple(
-            FeedTable(table_id, source_table_of(text), copied_at, copied)
-            for of, table_id, text, copied_at, copied in table_rows
+            FeedTable(
+                table_id,
+                source_table_of(text),
+                copied_at,
+                copied,
+                None if number is None else AskedCopy(number, condition, joins),
+            )
+            for of, table_id, text, copied_at, copied, number, condition, joins in table_rows
             if of == stream_id
         )
         selected_by, names = json.loads(selection)

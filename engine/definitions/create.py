@@ -190,6 +190,12 @@ def _create_locked(
     fresh = {key_of(shape.schema, shape.name) for shape in shapes} - {*marked, *database.catalog.tables}
     if fresh and spec.feed is None:  # It was created by a transaction that held the writer lock.
         raise LockNotAvailable(f'table "{min(fresh)[-1]}" has just been made', hint="Try again.")
+    most = database.settings.sources_max
+    if spec.feed is not None and len(database.catalog.feeds) >= most:
+        raise ProgramLimitExceeded(
+            f"there are {most} streams with a source, and there can be no more",
+            hint="The setting sources_max is the bound.",
+        )
     _check_new(database, cursor, spec, shapes)
     _check_surroundings(database, cursor, {key_of(shape.schema, shape.name) for shape in shapes})
     base_lsn, txid = database.commits.last_lsn, database.commits.last_txid + 1
@@ -228,12 +234,6 @@ def _create_locked(
                 (captured, replace(part, **made_now))  # type: ignore[arg-type]
                 for captured, part in zip(tables, on_each, strict=True)
             ]
-            most = database.settings.sources_max
-            if spec.feed is not None and len(database.catalog.feeds) >= most:
-                raise ProgramLimitExceeded(
-                    f"there are {most} streams with a source, and there can be no more",
-                    hint="The setting sources_max is the bound.",
-                )
             feed = None if spec.feed is None else _feed_of(spec.feed, stream_id, ids, now_us)
             for statement in () if feed is None else feed.insert_sql():
                 cursor.execute(statement)

@@ -146,7 +146,7 @@ def _drop_locked(
     ids, numbers = ", ".join(map(str, group_ids)), ", ".join(str(stream.stream_id) for stream in streams)
     of_streams = (
         *("stream_catalog", "stream_tables", "stream_edges", "bookmark_catalog", "checkpoint_states"),
-        *(FEEDS, "feed_tables", "feed_positions", "mirrors"),
+        *(FEEDS, "feed_tables", "feed_copies", "feed_positions", "mirrors"),
         *OF_TOPICS,
     )
     of_groups = ("group_catalog", *TABLES_OF_GROUPS, SINKS)

@@ -19,13 +19,13 @@ from ..catalog.streams import Stream, key_of
 from ..database import Database
 from ..errors import DuplicateTable, LockNotAvailable, NotSupported, UndefinedTable, WrongState
 from ..log.log import shown_table
-from ..quoting import fold, ident, literal
+from ..quoting import fold, literal
 from ..transactions.transaction import TableKey
 from ..waiting import Waiting
 from .catalog_rows import run_numbered
 from .feeds import feed_of
 from .name_locks import mark, wait_for_writers
-from .stream_spec import taken_names
+from .stream_spec import create_sql, taken_names
 
 
 def create_mirror(
@@ -79,7 +79,7 @@ def create_mirror(
                 )
             if fold(name[1]) in taken_names(cursor, database.catalog_name, name[0]):
                 raise DuplicateTable(f'relation "{name[1]}" already exists')
-            mirror = Mirror(feed.stream_id, _table_id(feed, stream, source_name), *name)
+            mirror = Mirror(feed.stream_id, table_of_source(feed, stream, source_name), *name)
             item = rights.relation(*name)
             changes = [rights_changes.Forget(item) if owner is None else rights_changes.PutOwner(item, owner)]
             run_numbered(
@@ -97,7 +97,15 @@ def create_mirror(
             database.transactions.gate.unmark(one)
 
 
-def _table_id(feed: Feed, stream: Stream, name: tuple[str | None, str]) -> int:
+def table_of_source(feed: Feed, stream: Stream, name: tuple[str | None, str]) -> int:
+    """The number of the captured table with the rows of a table of a stream's source.
+
+    Args:
+        name: its schema there, None if only one has the name, and its name.
+
+    Raises:
+        UndefinedTable: the stream has no such table, or several.
+    """
     schema, table = name
     found = [
         one.table_id
@@ -119,12 +127,9 @@ def _table_id(feed: Feed, stream: Stream, name: tuple[str | None, str]) -> int:
 
 def _statements(database: Database, mirror: Mirror) -> list[str]:
     shape = database.catalog.table_by_id(mirror.table_id).shape
-    columns = [f"{ident(column.name)} {column.type}" for column in shape.stored]
-    if shape.primary_key:
-        columns.append(f"PRIMARY KEY ({', '.join(map(ident, shape.primary_key))})")
     told, name = f"Mirror of {shown_table(shape)}.", mirror.qualified_in(database.catalog_name)
     return [
-        f"CREATE TABLE {name} ({', '.join(columns)})",
+        create_sql(shape, name),
         f"INSERT INTO {name} SELECT * FROM {shape.qualified}",
         f"COMMENT ON TABLE {name} IS {literal(told)}",
         f"INSERT INTO {MIRRORS} VALUES ({mirror.stream_id}, {mirror.table_id}, "

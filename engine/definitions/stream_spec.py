@@ -386,12 +386,12 @@ def fed_shape(stream_id: int, place: int, table: SourceTable) -> TableShape:
     return TableShape(SCHEMA, fed_name(stream_id, place, table.shown), stored, (), names, table.key, unique)
 
 
-def create_sql(shape: TableShape) -> str:
-    """The DDL of our own table."""
+def create_sql(shape: TableShape, name: str | None = None) -> str:
+    """The DDL of our own table, or of one with its columns and key under another name, given as SQL."""
     columns = [f"{ident(column.name)} {column.type}" for column in shape.stored]
     if shape.primary_key:
         columns.append(f"PRIMARY KEY ({_names(shape.primary_key)})")
-    return f"CREATE TABLE {shape.qualified} ({', '.join(columns)})"
+    return f"CREATE TABLE {name or shape.qualified} ({', '.join(columns)})"
 
 
 def none_aside_sql(schema: str) -> str:

@@ -31,7 +31,7 @@ class FeedStatus:
         source_end: the end of the source's log, as text.
         commit_us: the commit time there of the last stored transaction; 0 without one.
         transactions, events: numbers of those stored.
-        copied_rows: the number of rows of the initial copy so far.
+        copied_rows: the number of rows read by the copy that is being taken; 0 without one.
         fault: the last error; None without one since the last success.
         fault_us, retry_us: its time, and that of the next attempt; 0 without one.
         level_us: the time of the last look at which nothing was missing here; 0 before that.

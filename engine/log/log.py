@@ -139,6 +139,11 @@ def snapshot_sql(captured: Captured, stream_id: int, base_lsn: int, txid: int) -
     return _rows_sql(captured, "s", str(stream_id), base_lsn, txid)
 
 
+def copied_sql(captured: Captured, rows: str, base_lsn: int, txid: int) -> str:
+    """Insert rows that the table has, and a relation `rows` too, as snapshot events."""
+    return _rows_sql(captured, "s", "NULL", base_lsn, txid, rows)
+
+
 def made_sql(captured: Captured, base_lsn: int, txid: int) -> str:
     """Insert all rows of a table that this transaction has created, as inserts."""
     return _rows_sql(captured, "i", "NULL", base_lsn, txid)
@@ -149,7 +154,9 @@ def dropped_sql(captured: Captured, base_lsn: int, txid: int) -> str:
     return _rows_sql(captured, "d", "NULL", base_lsn, txid)
 
 
-def _rows_sql(captured: Captured, op: str, stream_id: str, base_lsn: int, txid: int) -> str:
+def _rows_sql(
+    captured: Captured, op: str, stream_id: str, base_lsn: int, txid: int, rows: str | None = None
+) -> str:
     shape = captured.shape
     key_types = {column.name: column.type for column in shape.stored}
     key = [(ident(name), key_types[name]) for name in shape.primary_key]
@@ -159,7 +166,7 @@ def _rows_sql(captured: Captured, op: str, stream_id: str, base_lsn: int, txid: 
     return (
         f"INSERT INTO {captured.table.log} (lsn, txid, op, stream_id, key_hash, {image}) "
         f"SELECT {base_lsn} + row_number() OVER (), {txid}, '{op}', {stream_id}, {key_hash}, {values} "
-        f"FROM {shape.qualified}"
+        f"FROM {rows or shape.qualified}"
     )
 
 
@@ -173,9 +180,9 @@ def shown_table(shape: TableShape) -> str:
     return f"{shown_name(shape.schema)}.{shown_name(shape.name)}"
 
 
-def dropped_name(table_id: int, shape: TableShape) -> str:
-    """The name, in our schema, of the table that replaces a dropped one."""
-    return f"{table_id} {shown_table(shape)}"
+def dropped_name(table_id: int, shown: str) -> str:
+    """The name, in our schema, of the table that replaces a dropped one, which was shown by that name."""
+    return f"{table_id} {shown}"
 
 
 def columns_told(shape: TableShape, carried: Collection[str]) -> list[dict[str, Any]]:

@@ -925,6 +925,8 @@ def event_query(catalog: Catalog, stream: Stream) -> Events:
     with catalog.mutex:
         if stream.topic:
             return TopicQuery(stream, bases=catalog.segments.bases(stream.stream_id, stream.partitions))
+        # It may have been on one table when the caller got it.
+        stream = catalog.present(stream) or stream
         tables = catalog.tables_of(stream)
         if stream.several is None:
             # Its columns are found by their names in the catalog's present table.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..catalog.feeds import POSTGRES, RUNNING, Feed
-from ..groups.feed_activity import WAITING, FeedStatus
+from ..groups.feed_activity import COPYING, STREAMING, WAITING, FeedStatus
 from ..parts import Parts
 from .group_rows import Row, time_text
 
@@ -23,7 +23,7 @@ def sources(database: Parts) -> Iterator[Row]:
             "kind": feed.kind,
             "source": feed.shown,
             "state": feed.state,
-            "phase": status.phase if feed.state == RUNNING else None,
+            "phase": _phase(feed, status) if feed.state == RUNNING else None,
             "reason": feed.reason,
             "position": feed.position,
             "source_position": status.source_end,
@@ -39,6 +39,12 @@ def sources(database: Parts) -> Iterator[Row]:
             "tables": [table.table.shown for table in feed.tables],
             "changed_at": time_text(feed.changed_us),
         }
+
+
+def _phase(feed: Feed, status: FeedStatus) -> str:
+    """The phase of a feed that runs: a copy that is asked for begins within a second."""
+    asked = any(table.asked is not None for table in feed.tables)
+    return COPYING if asked and status.phase == STREAMING else status.phase
 
 
 def lag_seconds(database: Parts, feed: Feed, status: FeedStatus) -> float | None:

@@ -30,7 +30,15 @@ import pyarrow as pa
 
 from ..capture.log_sql import images, partition_hash, stored_names
 from ..catalog.captured_tables import Captured
-from ..catalog.feeds import POSITIONS, Feed, FeedTable, set_position_sql, set_table_sql
+from ..catalog.feeds import (
+    POSITIONS,
+    POSTGRES,
+    Feed,
+    FeedTable,
+    asked_copy_sql,
+    set_position_sql,
+    set_table_sql,
+)
 from ..catalog.source_tables import (
     DEFINE,
     DELETE,
@@ -44,23 +52,43 @@ from ..catalog.source_tables import (
     SourceTable,
     duckdb_type,
 )
-from ..checks import row_sums
 from ..database import Database
 from ..duck.binding import Parsed
 from ..duck.cursors import ask
 from ..duck.duckdb_errors import translated
-from ..errors import DucktailError, IoError, LockNotAvailable, OutOfMemory, UndefinedObject, WrongState
-from ..log.log import dropped_sql, snapshot_sql
+from ..errors import (
+    CommitNotConfirmed,
+    DucktailError,
+    IoError,
+    LockNotAvailable,
+    ObjectInUse,
+    OutOfMemory,
+    SerializationFailure,
+    SourceUnavailable,
+    UndefinedObject,
+    WrongState,
+)
+from ..log.log import dropped_sql
 from ..quoting import fold, ident
 from ..transactions.transaction import CommitStep, Part, TableWrites, Transaction
 from ..waiting import Waiting, drive
 from .alter_table import Alteration, alter_table
+from .repeated_copies import CopyOfTable, Stage
 
 # A feed waits so long for the writer lock, and looks in this interval if it is being ended.
 LOCK_MS, LOCK_STEP_MS = 60_000, 500
+# Errors that may pass by themselves: another attempt may succeed.
+PASSING = (
+    SourceUnavailable,
+    CommitNotConfirmed,
+    LockNotAvailable,
+    SerializationFailure,
+    IoError,
+    OutOfMemory,
+    ObjectInUse,
+)
 # The rows of a batch, the rows that it deletes from our table, and those of the log, in its statements.
 _BATCH, _GONE, _LOGGED = "__ducktail_fed", "__ducktail_gone", "__ducktail_logged"
-_STAGE = "temp.main.__ducktail_copied"
 # A batch of so many rows and bytes is given as lists, and a larger one as Arrow: a list saves a millisecond,
 # and a row in it costs three times as much.
 FEW_ROWS, FEW_BYTES = 100, 256 << 10
@@ -249,6 +277,8 @@ class Feeder:
         self._cursor = cursor
         self._work: _Work | None = None
         self._sql: dict[object, Statements] = {}
+        # The staged copies, by the numbers of the tables, and the tables as they were when they were taken.
+        self._staged: dict[int, tuple[FeedTable, Stage]] = {}
 
     @property
     def feed(self) -> Feed:
@@ -367,7 +397,7 @@ class Feeder:
         transaction = transactions.begin(self._session_id, self._cursor, "")
         try:
             self._locked(lambda: transactions.lock_for(transaction, LOCK_STEP_MS))
-            targets = {t.table.key_in_source: self._target(t) for t in self.feed.tables}
+            targets = {t.table.key_in_source: self._target(t) for t in self.feed.tables if not t.joins}
         except BaseException:
             transactions.rollback(transaction)
             raise
@@ -490,18 +520,28 @@ class Feeder:
         assert work is not None and work.last is not None
         transaction, commit = work.transaction, work.last
         self._store(work)
-        self._settle(work)
         if work.alone or len(work.parts) == 1:
             parts: Sequence[Part] = ()
             transaction.annotation = _annotation(commit) if work.alone else work.parts[0].annotation
         else:
             parts = work.parts
         transaction.parts = parts
-        feed = self.feed
-        self._cursor.execute(set_position_sql(feed.stream_id, commit.position, feed.identity)).fetchall()
+        return self._finish(work, commit.position)
+
+    def _finish(self, work: _Work, position: str | None) -> int:
+        """Write what the transaction has changed of the feed, and commit; returns the number of events.
+
+        Args:
+            position: the position up to which everything is stored now; None if it has not moved.
+        """
+        transaction = work.transaction
+        self._settle(work)
+        if position is not None:
+            sql = set_position_sql(self._stream_id, position, self.feed.identity)
+            self._cursor.execute(sql).fetchall()
         for table in work.defined.values():
-            self._cursor.execute(set_table_sql(feed.stream_id, table)).fetchall()
-        transaction.at(CommitStep.MEMORY, partial(self._show, commit.position, dict(work.defined)))
+            self._cursor.execute(set_table_sql(self._stream_id, table)).fetchall()
+        transaction.at(CommitStep.MEMORY, partial(self._show, position, dict(work.defined)))
         events = transaction.events
         self._work = None
         self._commit_confirmed(transaction)
@@ -613,7 +653,7 @@ class Feeder:
                 captured = work.transaction.captured_tables(self._database.catalog)[captured.key]
         except (duckdb.Error, DucktailError) as error:
             told = translated(error) if isinstance(error, duckdb.Error) else error
-            if isinstance(told, (IoError, OutOfMemory, LockNotAvailable)):
+            if isinstance(told, PASSING):
                 raise told from error
             raise WrongState(
                 f"table {table.shown} was altered at the source in a way that cannot be followed",
@@ -632,92 +672,115 @@ class Feeder:
             WrongState: a table is missing among them, or has another key.
         """
         given = {table.key_in_source: table for table in tables}
-        for known in self.feed.tables:
+        first = [known for known in self.feed.tables if not known.joins]
+        for known in first:
             if known.table.key_in_source not in given:
                 raise WrongState(f"table {known.table.shown} is no longer among those that are selected")
-        if all(given[known.table.key_in_source] == known.table for known in self.feed.tables):
+        if all(given[known.table.key_in_source] == known.table for known in first):
             return self.feed
         work = self._work = self._begin()
         work.alone = True
         with self._all_or_nothing():
             for target in list(work.targets.values()):
                 self._define(work, target, given[target.table.key_in_source])
-            self._settle(work)
-            for table in work.defined.values():
-                self._cursor.execute(set_table_sql(self._stream_id, table)).fetchall()
-            shown = partial(self._show, None, dict(work.defined))
-            work.transaction.at(CommitStep.MEMORY, shown)
-            self._work = None
-            self._commit_confirmed(work.transaction)
+            self._finish(work, None)
         return self.feed
 
-    # The initial copy.
+    # Copies.
 
     def stage(self, table: SourceTable, rows: Sequence[Row], *, first: bool) -> None:
         """Put rows of a table's copy into a temporary table, without a lock.
 
         Args:
+            table: its definition as of the copy.
             first: True for the first rows of the table.
+
+        Raises:
+            SourceUnavailable: the table was dropped from the stream meanwhile.
         """
-        place = self._place_of(table)
+        found = (t for t in self.feed.tables if t.table.key_in_source == table.key_in_source)
+        known = next(found, None)
+        if known is None:
+            raise SourceUnavailable(f"table {table.shown} was dropped from the stream while it was copied")
         if first:
-            columns = ", ".join(f"{ident(c.name)} {c.type}" for c in table.columns)
-            self._cursor.execute(f"CREATE OR REPLACE TEMP TABLE {_STAGE}_{place} ({columns})").fetchall()
-        if not rows:
-            return
-        arrays = [
-            pa.array(values, column.arrow)
-            for values, column in zip(zip(*rows, strict=True), table.columns, strict=True)
-        ]
-        names = [f"n{i + 1}" for i in range(len(arrays))]
-        self._cursor.register(_BATCH, pa.Table.from_arrays(arrays, names=names))
-        values = ", ".join(c.sql(f"n{i + 1}") for i, c in enumerate(table.columns))
-        self._cursor.execute(f"INSERT INTO {_STAGE}_{place} SELECT {values} FROM {_BATCH}").fetchall()
-        self._cursor.unregister(_BATCH)
+            # The first copy has all rows.
+            again = self.feed.position is not None and known.asked is not None
+            condition = known.asked.condition if again and known.asked else None
+            self._staged[known.table_id] = known, Stage(self._cursor, known.table_id, table, condition)
+        self._staged[known.table_id][1].add(rows)
 
-    def _place_of(self, table: SourceTable) -> int:
-        return [t.table.key_in_source for t in self.feed.tables].index(table.key_in_source)
+    def copied(self, position: str) -> int:
+        """Store the staged rows as snapshot events, and the position as of which they are.
 
-    def copied(self, position: str, identity: str | None) -> int:
-        """Store the staged rows of all tables as snapshot events, and the position as of which they are.
+        Rows of a table that has rows here replace these. Everything up to the position is stored before.
 
         Returns:
             The number of rows.
+
+        Raises:
+            WrongState: a table was altered in a way that cannot be followed.
+            SourceUnavailable: a table was altered meanwhile; another attempt may succeed.
         """
         work = self._work = self._begin()
         work.alone = True
         with self._all_or_nothing():
-            transaction, feed, rows = work.transaction, self.feed, 0
-            for place, table in enumerate(feed.tables if feed.copies else ()):
-                target = work.targets[table.table.key_in_source]
-                qualified = target.captured.shape.qualified
-                # Our columns may stand in another order, after ALTER TABLE.
-                staged = f"BY NAME SELECT * FROM {_STAGE}_{place}"
-                count = int(ask(self._cursor, f"INSERT INTO {qualified} {staged}")[0])
-                for mirror in target.relations[1:]:
-                    self._cursor.execute(f"INSERT INTO {mirror} {staged}").fetchall()
-                self._cursor.execute(f"DROP TABLE {_STAGE}_{place}").fetchall()
-                if count:
-                    first_lsn = work.lsn + 1
-                    sql = snapshot_sql(target.captured, feed.stream_id, work.lsn, transaction.txid)
-                    self._cursor.execute(sql).fetchall()
-                    work.lsn += count
-                    work.written[table.table_id] = TableWrites(first_lsn, work.lsn, None)
-                # The sum of the rows has them from here on: they are no inserts.
-                for statement in row_sums.take_statements(target.captured, work.lsn, row_sums.CREATED):
-                    self._cursor.execute(statement).fetchall()
-                done = replace(table, copied_at=position, rows=count)
-                work.defined[table.table_id] = done
-                rows += count
-            for table in work.defined.values():
-                self._cursor.execute(set_table_sql(feed.stream_id, table)).fetchall()
-            self._cursor.execute(set_position_sql(feed.stream_id, position, identity)).fetchall()
-            self._settle(work)
-            transaction.annotation = json.dumps({"position": position})
-            transaction.at(CommitStep.MEMORY, partial(self._show, position, dict(work.defined)))
-            self._work = None
-            self._commit_confirmed(transaction)
+            rows = 0
+            for asked, stage in self._staged.values():
+                # It may have been dropped meanwhile.
+                if (table := self.feed.table_of(asked.table_id)) is not None:
+                    rows += self._merge(work, table, asked, stage, position)
+                stage.drop()
+            self._staged.clear()
+            work.transaction.annotation = json.dumps({"position": position})
+            self._finish(work, position)
         return rows
+
+    def _merge(self, work: _Work, table: FeedTable, asked: FeedTable, stage: Stage, position: str) -> int:
+        """Store the staged rows of a table; returns their number."""
+        key, copies, transaction = table.table.key_in_source, self.feed.copies, work.transaction
+        if table.joins:
+            work.targets[key] = self._target(table)
+        self._define_copied(work, work.targets[key], stage.table, anew=table.joins)
+        target = work.targets[key]
+        copy = CopyOfTable(self._cursor, stage, target.captured, target.relations, work.lsn, transaction.txid)
+        if table.copied_at is None and (copies or table.joins):
+            events = rows = copy.store_first(self._stream_id)
+        else:
+            events, rows = copy.store_again(whole=copies)
+        if events:
+            work.written[table.table_id] = TableWrites(work.lsn + 1, work.lsn + events, None)
+            work.lsn += events
+        done = replace(work.defined.get(table.table_id, table), copied_at=position)
+        if stage.condition is None:
+            done = replace(done, rows=rows)
+            transaction.at(CommitStep.MEMORY, partial(self._agrees, table.table_id))
+        if table.asked == asked.asked:  # Else another copy was asked for since.
+            done = replace(done, asked=None)
+            for statement in asked_copy_sql(self._stream_id, table.table_id, None):
+                self._cursor.execute(statement).fetchall()
+        work.defined[table.table_id] = done
+        return rows
+
+    def _agrees(self, table_id: int) -> None:
+        """Our table is that of its log again, whatever CHECK STREAM has found before."""
+        self._database.unlike.pop(table_id, None)
+
+    def _define_copied(self, work: _Work, target: _Target, table: SourceTable, *, anew: bool) -> None:
+        """Let our table have the definition of a copy.
+
+        PostgreSQL tells of an ALTER TABLE with the next change of the table only, which may come later. In a
+        log of MySQL it comes in its place, and the numbers of columns are our own.
+        """
+
+        def columns(of: SourceTable) -> set[tuple[str, str, int]]:
+            numbered = self.feed.kind == POSTGRES
+            return {(c.name, c.type, c.number if numbered else 0) for c in of.columns}
+
+        if not anew and (columns(table), table.key) == (columns(target.table), target.table.key):
+            return
+        if not anew and self.feed.kind != POSTGRES:
+            raise SourceUnavailable(f"table {table.shown} was altered while it was copied")
+        self._define(work, target, table)
 
 
 def _unsent(target: _Target, row: Row) -> WrongState:

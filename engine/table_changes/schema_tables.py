@@ -328,7 +328,36 @@ def retire(database: Database, transaction: Transaction, captured: Captured) -> 
     rows = int(ask(cursor, dropped_sql(captured, transaction.next_lsn, transaction.txid))[0])
     # A transaction that has read it before and writes one of its rows gets a conflict.
     transaction.captured(captured.table_id, rows, None)
-    name = dropped_name(captured.table_id, before)
+    try:
+        put_remains(
+            database,
+            transaction,
+            captured,
+            shown_table(before),
+            drop_statements(cursor, was.schema, was.name),
+        )
+    except duckdb.DependencyException as error:
+        raise depended_on("drop", before.name, error) from error
+    for item in database.rights.of_stream(*captured.key):
+        rights_changes.add(database, transaction, rights_changes.Forget(item))
+
+
+def put_remains(
+    database: Database, transaction: Transaction, captured: Captured, shown: str, drops: Iterable[str]
+) -> None:
+    """Replace a captured table by one of ours without rows, its next version, which keeps its log.
+
+    Args:
+        captured: the table in the transaction.
+        shown: the name by which it was shown.
+        drops: the statements that drop the table.
+
+    Raises:
+        ProgramLimitExceeded: too many of its versions are retained.
+        duckdb.Error: DuckDB failed.
+    """
+    cursor, was = transaction.cursor, captured.shape
+    name = dropped_name(captured.table_id, shown)
     left = replace(
         was,
         schema=SCHEMA,
@@ -338,17 +367,12 @@ def retire(database: Database, transaction: Transaction, captured: Captured) -> 
         unique=(was.primary_key,) if was.primary_key else (),
         unique_expressions=False,
     )
-    try:
-        cursor.execute(create_sql(left)).fetchall()
-        for statement in drop_statements(cursor, was.schema, was.name):
-            cursor.execute(statement).fetchall()
-    except duckdb.DependencyException as error:
-        raise depended_on("drop", before.name, error) from error
+    cursor.execute(create_sql(left)).fetchall()
+    for statement in drops:
+        cursor.execute(statement).fetchall()
     left = read_shape(cursor, SCHEMA, name)
     put_version(database, transaction, captured, left, captured.present.ids)
     cursor.execute(
         f"UPDATE {SCHEMA}.table_catalog SET schema_name = {literal(SCHEMA)} "
         f"WHERE table_id = {captured.table_id}"
     ).fetchall()
-    for item in database.rights.of_stream(*captured.key):
-        rights_changes.add(database, transaction, rights_changes.Forget(item))

@@ -9,40 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 
-from ...engine.catalog.source_tables import (
-    DEFINE,
-    DELETE,
-    INSERT,
-    PIECE_ROWS,
-    TRUNCATE,
-    UNCHANGED,
-    UPDATE,
-    Change,
-    Commit,
-    Piece,
-    SourceColumn,
-    SourceTable,
-    Unchanged,
-)
-
-__all__ = [
-    "DEFINE",
-    "DELETE",
-    "INSERT",
-    "PIECE_ROWS",
-    "TRUNCATE",
-    "UNCHANGED",
-    "UPDATE",
-    "Change",
-    "Changes",
-    "Commit",
-    "Connector",
-    "Copy",
-    "Piece",
-    "SourceColumn",
-    "SourceTable",
-    "Unchanged",
-]
+from ...engine.catalog.source_tables import Piece, SourceTable
 
 
 class Copy(ABC):
@@ -80,6 +47,11 @@ class Changes(ABC):
     def behind(self) -> tuple[int | None, str]:
         """The bytes of the source's log that are not read yet (None if unknown), and the source's own end."""
 
+    @property
+    @abstractmethod
+    def ended(self) -> bool:
+        """True once everything up to the end that was asked for has been given; nothing comes afterwards."""
+
     @abstractmethod
     def close(self) -> None:
         """End reading; from any thread."""
@@ -106,15 +78,23 @@ class Connector(ABC):
         """Make what the source needs (slot, publication), afresh, and a copy as of its first position."""
 
     @abstractmethod
+    def publish(self) -> None:
+        """Let what `begin` made have the selected tables from now on."""
+
+    @abstractmethod
     def copy(self) -> Copy:
         """Another copy, as of now, while what `begin` made goes on."""
 
     @abstractmethod
-    def changes(self, tables: Sequence[SourceTable], position: str) -> Changes:
+    def changes(self, tables: Sequence[SourceTable], position: str, until: str | None = None) -> Changes:
         """The changes after a position, of tables whose definitions are known as of it.
+
+        Args:
+            until: the position of a copy, behind which nothing is given; None for no end.
 
         Raises:
             SourceLost: the source no longer has them.
+            SourceUnavailable: `until` is before the position.
         """
 
     @abstractmethod

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from pathlib import Path
 
 from psycopg.conninfo import conninfo_to_dict
 
@@ -19,13 +18,9 @@ _NONE = "ducktail"
 Options = Mapping[str, str | int | None]
 
 
-def connector_of(feed: Feed, spill: Path | None) -> Connector:
-    """The connector of a feed.
-
-    Args:
-        spill: a directory for temporary files; None for the system's.
-    """
-    return _connector(feed.kind, feed.address, feed.selection, feed.options, feed.slot, feed.identity, spill)
+def connector_of(feed: Feed) -> Connector:
+    """The connector of a feed."""
+    return _connector(feed.kind, feed.address, feed.selection, feed.options, feed.slot, feed.identity)
 
 
 def described_by(kind: str, address: str, selection: Selection, options: Options) -> Connector:
@@ -36,7 +31,7 @@ def described_by(kind: str, address: str, selection: Selection, options: Options
         InvalidParameterValue: the address is invalid.
     """
     slot = str(options.get("slot") or _NONE)
-    return _connector(kind, address, selection, options, slot, None, None)
+    return _connector(kind, address, selection, options, slot, None)
 
 
 def _connector(
@@ -46,7 +41,6 @@ def _connector(
     options: Options,
     slot: str,
     identity: str | None,
-    spill: Path | None,
 ) -> Connector:
     if kind == POSTGRES:
         chosen = PostgresSelection(
@@ -54,7 +48,7 @@ def _connector(
             schema=selection.names[0][1] if selection.kind == "schema" else None,
             publication=selection.names[0][1] if selection.kind == "publication" else None,
         )
-        return PostgresConnector(address, chosen, slot, identity=identity, directory=spill)
+        return PostgresConnector(address, chosen, slot, identity=identity)
     server_id = options.get("server_id")
     if not isinstance(server_id, int):
         server_id = 1 + zlib.crc32(slot.encode()) % (SERVER_ID_MAX - 1)

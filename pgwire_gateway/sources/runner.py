@@ -2,7 +2,12 @@
 
 A source that is away, or an error that may pass, is tried again after a pause; any other error stops the feed
 with its reason, because another attempt would meet it again: a user mends the cause and says RESUME STREAM.
-Nothing is skipped in either case. Source: docs/sources.md, "Faults".
+Nothing is skipped in either case.
+
+An attempt reads until the tables of the feed, or the copies that are asked for, change; then the next one
+begins. Copies are taken at its beginning, while no changes are read: the rows are staged, the changes up to
+exactly the position of the copy are stored, and then the rows over them. So there are no changes in the copy
+that are not stored, and none after it that are. Source: docs/sources.md, "Faults"; docs/design/sources.md.
 """
 
 from __future__ import annotations
@@ -12,29 +17,26 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 
 import duckdb
 
 from ...engine.catalog.feeds import STOPPED, Feed
+from ...engine.catalog.source_tables import Piece, SourceTable
 from ...engine.database import Database
 from ...engine.definitions import feeds
 from ...engine.duck.duckdb_errors import translated
 from ...engine.errors import (
-    CommitNotConfirmed,
     DucktailError,
-    IoError,
-    LockNotAvailable,
-    ObjectInUse,
-    OutOfMemory,
     SerializationFailure,
     SourceUnavailable,
     UndefinedObject,
+    UndefinedTable,
 )
 from ...engine.groups.feed_activity import CONNECTING, COPYING, STREAMING, WAITING
-from ...engine.table_changes.feeding import Feeder
+from ...engine.table_changes.feeding import PASSING, Feeder
 from ...engine.waiting import drive
-from .connector import Changes, Connector, Copy, Piece, SourceTable
+from .connector import Changes, Connector, Copy
 from .registry import connector_of
 
 # Changes and bytes that are stored in one transaction of DuckDB; a larger one of the source is alone.
@@ -47,16 +49,6 @@ LOOK_S = 1.0
 NEXT_S, STALLED_S = 0.5, 10.0
 STOP_LOCK_MS = 5_000
 REASON_CHARS_MAX = 1000
-# Errors that may pass by themselves.
-_PASSING = (
-    SourceUnavailable,
-    CommitNotConfirmed,
-    LockNotAvailable,
-    SerializationFailure,
-    IoError,
-    OutOfMemory,
-    ObjectInUse,
-)
 
 log = logging.getLogger("ducktail.sources")
 
@@ -108,7 +100,7 @@ class FeedRunner(threading.Thread):
                 return
             if isinstance(error, duckdb.Error):
                 error = translated(error)
-            if isinstance(error, _PASSING):
+            if isinstance(error, PASSING):
                 self._wait(error)
                 return
             if not isinstance(error, DucktailError):
@@ -175,7 +167,7 @@ class FeedRunner(threading.Thread):
         activity = self._database.feed_activity
         feed = feeder.begin()
         activity.set(self.stream_id, phase=CONNECTING)
-        connector = connector_of(feed, None)
+        connector = connector_of(feed)
         with self._mutex:
             self._connector = connector
         try:
@@ -183,43 +175,101 @@ class FeedRunner(threading.Thread):
                 return
             if feed.position is None:
                 self._copy(feeder, connector, feed)
-                feed = feeder.begin()
-            assert feed.position is not None
-            changes = connector.changes([table.table for table in feed.tables], feed.position)
-            try:
-                self._follow(feeder, changes)
-            finally:
-                with suppress(DucktailError):
-                    changes.close()
+            elif any(table.asked is not None for table in feed.tables):
+                self._copy_again(feeder, connector, feed)
+            else:
+                with self._changes(connector, feed) as changes:
+                    self._follow(feeder, changes, feed, STREAMING)
         finally:
             feeder.abandon()
             with self._mutex:
                 self._connector = None
             connector.close()
 
+    @staticmethod
+    @contextmanager
+    def _changes(connector: Connector, feed: Feed, until: str | None = None) -> Iterator[Changes]:
+        """The changes after what is stored, of the tables whose changes are stored."""
+        assert feed.position is not None, "the initial copy is stored"
+        tables = [table.table for table in feed.tables if not table.joins]
+        changes = connector.changes(tables, feed.position, until)
+        try:
+            yield changes
+        finally:
+            with suppress(DucktailError):
+                changes.close()
+
     def _copy(self, feeder: Feeder, connector: Connector, feed: Feed) -> None:
         """Begin at the source, and copy the rows that are there; anew after a fault."""
-        activity, rows = self._database.feed_activity, 0
         with connector.begin() as copy:
             # The copy keeps the tables from being altered: these are their definitions as of its position.
-            feed = feeder.redefine(connector.describe())
+            tables = connector.describe()
+            feed = feeder.redefine(tables)
             if feed.copies:
-                activity.set(self.stream_id, phase=COPYING, copied_rows=0)
                 log.info("the initial copy of stream %s begins", self.stream_id)
-                for table in feed.tables:
-                    feeder.stage(table.table, (), first=True)
-                    for block in self._rows(connector, copy, feed, table.table):
-                        if self._ending.is_set():
-                            raise UndefinedObject("the source is being ended")
-                        feeder.stage(table.table, block, first=False)
-                        rows += len(block)
-                        activity.set(self.stream_id, copied_rows=rows)
-            feeder.copied(copy.position, feed.identity)
-        activity.set(self.stream_id, copied_rows=rows)
+                first = [table.table for table in feed.tables if not table.joins]
+                self._stage(feeder, connector, copy, tables, first)
+            feeder.copied(copy.position)
+        self._database.feed_activity.set(self.stream_id, copied_rows=0)
+
+    def _copy_again(self, feeder: Feeder, connector: Connector, feed: Feed) -> None:
+        """Take the copies that are asked for, as of a position up to which everything else is stored."""
+        connector.describe()
+        if any(table.joins for table in feed.tables):
+            # Before the copy: all changes after its position are sent then.
+            connector.publish()
+        log.info("a copy of tables of stream %s begins", self.stream_id)
+        with connector.copy() as copy:
+            tables = connector.describe()
+            known = {table.key_in_source: table for table in tables}
+            full: list[SourceTable] = []
+            for table in feed.tables:
+                if table.asked is None:
+                    continue
+                found = known.get(table.table.key_in_source)
+                if found is None:
+                    raise UndefinedTable(f"table {table.table.shown} is no longer at the source")
+                if table.joins and not feed.copies:
+                    feeder.stage(found, (), first=True)
+                else:
+                    full.append(found)
+            self._stage(feeder, connector, copy, tables, full)
+            position = copy.position
+        with self._changes(connector, feed, position) as changes:
+            self._follow(feeder, changes, feed, COPYING)
+            if not changes.ended:
+                return
+        feeder.copied(position)
+        self._database.feed_activity.set(self.stream_id, copied_rows=0)
+        log.info("the copy of tables of stream %s is stored, as of %s", self.stream_id, position)
+
+    def _stage(
+        self,
+        feeder: Feeder,
+        connector: Connector,
+        copy: Copy,
+        described: Sequence[SourceTable],
+        tables: Sequence[SourceTable],
+    ) -> None:
+        """Read the rows of tables of a copy.
+
+        Args:
+            described: the definitions as of the copy.
+        """
+        activity, rows = self._database.feed_activity, 0
+        activity.set(self.stream_id, phase=COPYING, copied_rows=0)
+        for table in tables:
+            feeder.stage(table, (), first=True)
+            for block in self._rows(connector, copy, described, table):
+                if self._ending.is_set():
+                    raise UndefinedObject("the source is being ended")
+                feeder.stage(table, block, first=False)
+                rows += len(block)
+                activity.set(self.stream_id, copied_rows=rows)
 
     @staticmethod
     def _rows(
-        connector: Connector, copy: Copy, feed: Feed, table: SourceTable
+        connector: Connector, copy: Copy, described: Sequence[SourceTable], table: SourceTable
     ) -> Iterator[Sequence[tuple[object, ...]]]:
         """The rows of a table; an error because it was altered in the meantime is worth another attempt."""
         try:
@@ -227,22 +277,24 @@ class FeedRunner(threading.Thread):
         except SourceUnavailable:
             raise
         except DucktailError as error:
-            if list(connector.describe()) == [known.table for known in feed.tables]:
+            if list(connector.describe()) == list(described):
                 raise
             raise SourceUnavailable(
                 f"table {table.shown} was altered while it was copied", detail=error.message
             ) from error
 
-    def _follow(self, feeder: Feeder, changes: Changes) -> None:
-        """Store the changes as they come."""
+    def _follow(self, feeder: Feeder, changes: Changes, feed: Feed, phase: str) -> None:
+        """Store the changes as they come, until the feed is altered or they end."""
         activity, looked_s = self._database.feed_activity, 0.0
         events = transactions = 0
         known = activity.status(self.stream_id)
         if known is not None:
             events, transactions = known.events, known.transactions
-        activity.set(self.stream_id, phase=STREAMING)
+        activity.set(self.stream_id, phase=phase)
         came_s = time.monotonic()
-        while not self._ending.is_set():
+        while not self._ending.is_set() and not changes.ended:
+            if phase == STREAMING and not feeder.is_open and feeder.feed.agenda != feed.agenda:
+                return
             piece = changes.next(NEXT_S)
             if piece is None and feeder.is_open and time.monotonic() > came_s + STALLED_S:
                 raise SourceUnavailable(
@@ -270,7 +322,7 @@ class FeedRunner(threading.Thread):
             if time.monotonic() >= looked_s + LOOK_S:
                 behind, end = changes.behind()
                 facts: dict[str, object] = {"behind_bytes": behind, "source_end": end}
-                if piece is None and not feeder.is_open:
+                if phase == STREAMING and piece is None and not feeder.is_open:
                     # Nothing is on the way: the rest of the source's log has no changes of the tables.
                     facts |= {"behind_bytes": 0, "level_us": self._database.clock.now_us(), "fault": None}
                     self._pause_s = PAUSE_S

@@ -134,7 +134,7 @@ class FeedRunners:
                 done.set_result(None)
 
         def removed(feed: Feed) -> None:
-            with closing(connector_of(feed, None)) as connector:
+            with closing(connector_of(feed)) as connector:
                 connector.remove()
 
         asyncio.run_coroutine_threadsafe(work(), self._loop)

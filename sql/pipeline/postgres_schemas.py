@@ -19,6 +19,8 @@ from ..text.spans import Replacement
 from ..text.tokens import STRING, Token
 
 PUBLIC, PG_TEMP = "public", "pg_temp"
+# The words of ALTER STREAM before tables of its source.
+_SELECTS = frozenset({"TABLE", "TABLES", "WHERE"})
 
 
 def may_name_schema(folded: str) -> bool:
@@ -44,6 +46,8 @@ def _source_names(tokens: Sequence[Token]) -> int:
                 return at
             if pair == ("MIRROR", "OF") and "TABLE" in kinds[at:]:
                 return kinds.index("TABLE", at)
+    if kinds[:1] == ["ALTER"] and "STREAM" in kinds[1:3]:
+        return next((at for at, kind in enumerate(kinds) if at > 3 and kind in _SELECTS), len(tokens))
     return len(tokens)
 
 

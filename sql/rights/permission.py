@@ -235,7 +235,9 @@ def _by_itself(session: Context, node: st.Statement) -> None:
     """Accept a statement whose runner checks the right, or looks up streams and groups for the session."""
 
 
-def judge(session: Context, asked: ParsedStatement | Classified | st.CreateStream) -> None:
+def judge(
+    session: Context, asked: ParsedStatement | Classified | st.CreateStream | st.AddSourceTables
+) -> None:
     """Check a statement again after it has had to wait.
 
     Raises:
@@ -246,6 +248,8 @@ def judge(session: Context, asked: ParsedStatement | Classified | st.CreateStrea
         return
     if isinstance(asked, st.CreateStream):
         _create_stream(session, asked)
+    elif isinstance(asked, st.AddSourceTables):
+        _own_stream(session, asked)
     elif isinstance(asked, Classified):
         ddl_permission.check(session, asked)
     else:
@@ -287,6 +291,9 @@ def _own_stream(
     | st.DropStream
     | st.CheckStream
     | st.ResyncStream
+    | st.AddSourceTables
+    | st.DropSourceTables
+    | st.SnapshotStream
     | st.PauseStream
     | st.ResumeStream,
 ) -> None:

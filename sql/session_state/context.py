@@ -20,7 +20,7 @@ from ...engine.database import Database
 from ...engine.duck.objects import Object, Objects
 from ...engine.placement.peer import Peer
 from ...engine.waiting import Waiting
-from ..language.statements import CreateStream, Statement
+from ..language.statements import AddSourceTables, CreateStream, Statement
 from ..peers.links import Links
 from ..peers.owners import Holds, OwnerCache
 from ..peers.remote import Learned
@@ -125,7 +125,7 @@ class Context(ABC):
         """Context in which names are looked up and texts are bound, outside or inside a running statement."""
 
     @abstractmethod
-    def judge(self, asked: ParsedStatement | Classified | CreateStream) -> None:
+    def judge(self, asked: ParsedStatement | Classified | CreateStream | AddSourceTables) -> None:
         """Check a statement's rights again, after it has had to wait."""
 
     @abstractmethod

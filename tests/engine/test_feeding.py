@@ -6,6 +6,7 @@ import json
 import random
 from collections import Counter
 from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from amounts import seeds
 from compacting import Compacting
 from hands import Hands
-from local_client import raises
+from local_client import Client, raises
 
 from ducktail.engine.catalog.feeds import POSTGRES, Selection
 from ducktail.engine.catalog.source_tables import (
@@ -34,6 +35,7 @@ from ducktail.engine.definitions.stream_spec import FeedSpec, StreamSpec
 from ducktail.engine.errors import CommitNotConfirmed
 from ducktail.engine.settings import Settings
 from ducktail.engine.table_changes import feeding
+from ducktail.engine.table_changes.feed_tables import add_tables
 from ducktail.engine.table_changes.feeding import Feeder
 from ducktail.engine.waiting import drive
 
@@ -292,7 +294,7 @@ def test_columns_exchange_their_names_and_stand_in_another_order(base: Compactin
     assert source.here(turned) == Counter([(None, "tea", "1", "2", "long"), ("$2", "cup", "2", "6", "short")])
     source.begin()
     source.feeder.stage(turned, [("a", "t", "7", "8", "s")], first=True)
-    source.feeder.copied("0/99", "a/b")
+    source.feeder.copied("0/99")
     assert source.here(turned)[("a", "t", "7", "8", "s")] == 1
     other = SourceTable("public", "orders", turned.columns[:2] + turned.columns[3:], ("tags",), (False,) * 4)
     with raises("55000"):
@@ -306,7 +308,7 @@ def test_the_initial_copy_is_snapshot_events_as_of_a_position(base: Compacting) 
     source.feeder.stage(ORDERS, [("3", "pot", "1", None)], first=False)
     source.feeder.stage(NOTES, [], first=True)
     assert base.one("SELECT count(*) FROM STREAM s") == 0
-    assert source.feeder.copied("0/5", "a/b") == 3
+    assert source.feeder.copied("0/5") == 3
     source.positions = count(6)
     source.write(source.commit(upd(ORDERS, None, "3", "pot", "9", UNCHANGED), ins(NOTES, "ann", "x")))
     assert base("SELECT op, after->>'qty' FROM STREAM s WHERE table_name = 'public.orders' ORDER BY lsn") == [
@@ -418,7 +420,7 @@ def test_mirrors_have_the_rows_of_the_events(base: Compacting) -> None:
     base("create table before mirror of stream s table orders")
     source.feeder.stage(ORDERS, [("1", "tea", "2", None), ("2", "cup", "1", None)], first=True)
     source.feeder.stage(NOTES, [("ann", "x"), ("ann", "x")], first=True)
-    source.feeder.copied("0/5", "a/b")
+    source.feeder.copied("0/5")
     source.positions = count(6)
     base("create table n mirror of stream s table public.notes")
     base("create table if not exists n mirror of stream s table public.notes")
@@ -519,3 +521,299 @@ def test_a_source_is_told_what_the_copies_have(tmp_path: Path) -> None:
                 break
     finally:
         base.close()
+
+
+def add(source: Source, *tables: SourceTable) -> None:
+    """ALTER STREAM ... ADD TABLE, of tables that a connector has described."""
+    database = source.client.database
+    stream = database.catalog.stream_by_id(source.stream_id)
+    assert stream is not None
+    cursor = database.cursor()
+    drive(add_tables(database, source.session_id, cursor, stream, tables, 1000, lambda: None))
+    source.tables = (*source.tables, *tables)
+
+
+def edit(base: Compacting, text: str) -> None:
+    """Write past the language, which lets nobody write the tables of a source."""
+    cursor = base.database.cursor()
+    cursor.execute(text)
+    cursor.close()
+
+
+def told(base: Compacting, table: SourceTable, after_lsn: int) -> list[tuple[object, ...]]:
+    return base(
+        "SELECT op, before::VARCHAR, after::VARCHAR FROM STREAM s "
+        f"WHERE table_name = '{table.shown}' AND lsn > {after_lsn} ORDER BY lsn"
+    )
+
+
+def test_a_repeated_copy_puts_right_what_differs(base: Compacting) -> None:
+    source = Source(base, LINES, NOTES)
+    source.feeder.stage(LINES, [("1", "1", "1.00"), ("1", "2", "2.00"), ("1", "3", "3.00")], first=True)
+    source.feeder.stage(NOTES, [("ann", "x")], first=True)
+    source.feeder.copied("0/5")
+    base("create table m mirror of stream s table lines")
+    source.positions = count(6)
+    source.write(source.commit(upd(LINES, None, "1", "2", "2.50")))
+    edit(base, f'DELETE FROM ducktail."source {source.stream_id}.0 public.lines" WHERE line = 3')
+    assert base("check stream s") != []
+    base("alter stream s snapshot table lines")
+    before = base.database.commits.last_lsn
+    copied = [("1", "1", "1.00"), ("1", "2", "9.00"), ("1", "3", "3.00")]
+    source.begin()
+    source.feeder.stage(LINES, copied, first=True)
+    assert base.one("select count(*) from m") == 3  # Nothing is seen before it is stored.
+    assert source.feeder.copied("0/8") == 3
+    # The row that was lost here, the row that differs, and then all of them.
+    row = '{{"order_id":1,"line":{},"price":{}}}'.format
+    assert sorted(told(base, LINES, before), key=str) == sorted(
+        [
+            ("update", row(2, "2.50"), row(2, "9.00")),
+            ("insert", None, row(3, "3.00")),
+            ("snapshot", None, row(1, "1.00")),
+            ("snapshot", None, row(2, "9.00")),
+            ("snapshot", None, row(3, "3.00")),
+        ],
+        key=str,
+    )
+    assert source.here(LINES) == Counter(copied)
+    assert base("select line, price::varchar from m order by line") == [
+        (1, "1.00"),
+        (2, "9.00"),
+        (3, "3.00"),
+    ]
+    assert base("check stream s") == []
+    feed = base.database.catalog.feeds[source.stream_id]
+    assert feed.position == "0/8" and [t.asked for t in feed.tables] == [None, None]
+    source.write(source.commit(rem(LINES, "1", "1", UNCHANGED)))
+    base.reopen()
+    assert base.database.catalog.feeds[source.stream_id].tables[0].rows == 3
+    assert base("check stream s") == []
+
+
+def test_rows_that_are_not_in_a_copy_are_deleted_unless_it_has_a_condition(base: Compacting) -> None:
+    source = Source(base, ORDERS)
+    source.feeder.stage(ORDERS, [(str(i), "tea", "1", None) for i in range(4)], first=True)
+    source.feeder.copied("0/5")
+    with raises("42703"):
+        base("alter stream s snapshot where nothing > 1")
+    with raises("0A000"):
+        base("alter stream s snapshot where id in (select 1)")
+    base("alter stream s snapshot table orders where orders.id >= 2")
+    with raises("55006"):
+        base("alter stream s snapshot where id = 3")
+    base.reopen()
+    source.begin()
+    before = base.database.commits.last_lsn
+    there = [("0", "other", "1", None), ("2", "cup", "1", None), ("5", "pot", "1", None)]
+    source.feeder.stage(ORDERS, there, first=True)
+    assert source.feeder.copied("0/6") == 2
+    assert [(op, after and json.loads(after)["id"]) for op, _, after in told(base, ORDERS, before)] == [
+        ("update", 2),
+        ("insert", 5),
+        ("snapshot", 2),
+        ("snapshot", 5),
+    ]
+    kept = [(str(i), "tea", "1", None) for i in (0, 1, 3)]
+    assert source.here(ORDERS) == Counter([*kept, *there[1:]])
+    assert base("check stream s") == []
+    # A copy of all rows takes the place of one that has a condition and was not taken.
+    base("alter stream s snapshot where id = 3")
+    base("alter stream s snapshot")
+    before = base.database.commits.last_lsn
+    source.begin()
+    source.feeder.stage(ORDERS, there, first=True)
+    assert source.feeder.copied("0/7") == 3
+    assert [op for op, _, _ in told(base, ORDERS, before)] == ["delete"] * 2 + ["update"] + ["snapshot"] * 3
+    assert source.here(ORDERS) == Counter(there)
+    assert base("check stream s") == []
+
+
+def test_without_a_key_a_repeated_copy_comes_in_the_place_of_all_rows(base: Compacting) -> None:
+    source = Source(base, NOTES)
+    source.feeder.stage(NOTES, [("ann", "x"), ("ann", "x"), ("bob", "y")], first=True)
+    source.feeder.copied("0/5")
+    with raises("0A000"):
+        base("alter stream s snapshot where who = 'ann'")
+    base("alter stream s snapshot")
+    source.begin()
+    source.feeder.stage(NOTES, [("ann", "x"), ("eve", "z")], first=True)
+    assert source.feeder.copied("0/6") == 2
+    assert source.here(NOTES) == source.folded(NOTES) == Counter([("ann", "x"), ("eve", "z")])
+    assert base("check stream s") == []
+
+
+def test_a_copy_that_is_asked_for_while_one_is_taken_is_taken_next(base: Compacting) -> None:
+    source = Source(base, ORDERS, NOTES)
+    for table in (ORDERS, NOTES):
+        source.feeder.stage(table, [], first=True)
+    source.feeder.copied("0/5")
+    base("alter stream s snapshot table orders")
+    source.begin()
+    source.feeder.stage(ORDERS, [("1", "tea", "1", None)], first=True)
+    base("alter stream s drop table notes")
+    source.tables = (ORDERS,)
+    add(source, LINES)
+    source.feeder.copied("0/6")
+    tables = base.database.catalog.feeds[source.stream_id].tables
+    assert [(t.table.name, t.asked is None, t.joins) for t in tables] == [
+        ("orders", True, False),
+        ("lines", False, True),
+    ]
+
+
+def test_a_table_is_added_with_its_rows_and_then_its_changes(base: Compacting) -> None:
+    source = Source(base, ORDERS, NOTES)
+    for table in (ORDERS, NOTES):
+        source.feeder.stage(table, [], first=True)
+    source.feeder.copied("0/5")
+    base("create consumer group g on s")
+    source.positions = count(6)
+    source.write(source.commit(ins(ORDERS, "1", "tea", "1", None)))
+    add(source, LINES)
+    base("create table m mirror of stream s table lines")
+    # Before its copy is stored nothing of it is.
+    source.write(source.commit(ins(ORDERS, "2", "cup", "1", None), ins(LINES, "1", "1", "1.00")))
+    base.reopen()
+    source.begin()
+    altered = SourceTable(
+        "public",
+        "lines",
+        (*LINES.columns[:2], SourceColumn("cost", "DOUBLE", number=3)),
+        LINES.key,
+        (True,) * 3,
+    )
+    source.feeder.stage(altered, [("1", "1", "1.5")], first=True)
+    assert source.feeder.copied("0/9") == 1
+    source.positions = count(10)
+    source.write(source.commit(upd(altered, None, "1", "1", "2.5"), ins(NOTES, "ann", "x")))
+    assert base("select op, table_name from stream s consumer group g where op <> 'schema'") == [
+        ("insert", "public.orders"),
+        ("insert", "public.orders"),
+        ("snapshot", "public.lines"),
+        ("update", "public.lines"),
+        ("insert", "public.notes"),
+    ]
+    assert base("select * from m") == [(1, 1, 2.5)]
+    assert base("check stream s") == []
+    with raises("42710"):
+        add(source, LINES)
+    [(_, made)] = base("show create stream s")
+    assert 'TABLE "public"."orders", "public"."notes", "public"."lines"' in made
+
+
+def test_a_stream_on_one_table_gets_another(base: Compacting) -> None:
+    source = Source(base, ORDERS)
+    source.feeder.stage(ORDERS, [("1", "tea", "1", None)], first=True)
+    source.feeder.copied("0/5")
+    base("comment on stream s is 'the shop'")
+    base("create consumer group g on s")
+    assert base("select op from stream s consumer group g") == [("snapshot",)]
+    base("commit offsets on s consumer group g")
+    assert base("select id from s_changes") == base("select id from stream s envelope changes") == [(1,)]
+    readers = [Client(base.database) for _ in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        events = pool.submit(readers[0], "select table_name from stream s consumer group g wait '20 s' for 2")
+        base("create consumer group h on s start latest")
+        changes = pool.submit(
+            readers[1], "select id from stream s consumer group h envelope changes wait '20 s'"
+        )
+        while base.database.polls.count < 2:
+            assert not events.done() and not changes.done()
+        add(source, LINES)
+        source.begin()
+        source.feeder.stage(LINES, [("1", "1", "1.00")], first=True)
+        source.feeder.copied("0/6")
+        source.positions = count(7)
+        source.write(source.commit(ins(ORDERS, "2", "cup", "1", None)))
+        assert events.result(30) == [("public.lines",), ("public.orders",)]
+        # Its columns were those of one table.
+        with raises("0A000"):
+            changes.result(30)
+    for reader in readers:
+        reader.close()
+    with raises("42P01"):
+        base("select id from s_changes")
+    with raises("0A000"):
+        base("select * from stream s envelope changes")
+    told = [("public.orders", "snapshot"), ("public.lines", "snapshot"), ("public.orders", "insert")]
+    assert base("select table_name, op from stream s") == told
+    assert base("select table_name, op from s order by lsn") == told
+    base.reopen()
+    source.begin()
+    source.write(source.commit(ins(LINES, "2", "1", "1.00")))
+    told.append(("public.lines", "insert"))
+    assert base("select table_name, op from stream s") == told
+    assert base("select comment from ducktail.streams where stream_name = 's'") == [("the shop",)]
+    assert [name for (name,) in base("select table_name from stream s consumer group g")] == [
+        "public.lines",
+        "public.orders",
+        "public.lines",
+    ]
+    assert base("check stream s") == []
+
+
+@pytest.mark.parametrize("has", ["(on_park = 'key')", "(on_gap = 'snapshot')"])
+def test_a_stream_on_one_table_keeps_what_only_that_can_have(base: Compacting, has: str) -> None:
+    source = Source(base, ORDERS)
+    base(f"create consumer group g on s with {has}")
+    with raises("0A000"):
+        add(source, LINES)
+    base("drop consumer group g on s")
+    add(source, LINES)
+
+
+def test_a_dropped_table_leaves_its_events_until_retention(base: Compacting) -> None:
+    source = Source(base, ORDERS, NOTES)
+    source.feeder.stage(ORDERS, [("1", "tea", "1", None)], first=True)
+    source.feeder.stage(NOTES, [("ann", "x")], first=True)
+    source.feeder.copied("0/5")
+    base("create table m mirror of stream s table orders")
+    with raises("2BP01"):
+        base("alter stream s drop table orders")
+    base("drop table m")
+    with raises("42P01"):
+        base("alter stream s drop table nothing")
+    with raises("55000"):
+        base("alter stream s drop table orders, notes")
+    base("begin")
+    with raises("25001"):
+        base("alter stream s drop table orders")
+    base("rollback")
+    base("alter stream s drop table public.orders")
+    source.positions = count(6)
+    source.write(source.commit(ins(ORDERS, "2", "cup", "1", None), ins(NOTES, "bob", "y")))
+    events = base("select op, table_name, after::varchar from stream s where partition = 0 or op <> 'schema'")
+    assert [event[:2] for event in events] == [
+        ("snapshot", "public.orders"),
+        ("snapshot", "public.notes"),
+        ("schema", "public.orders"),
+        ("insert", "public.notes"),
+    ]
+    assert json.loads(events[2][2]) == {"table": "public.orders", "dropped": True}
+    with raises("42P01"):
+        base("create table m mirror of stream s table orders")
+    with raises("55000"):
+        base("alter stream s drop table notes")
+    base.reopen()
+    source.begin()
+    assert base("check stream s") == []
+    # It may come again, as another table.
+    source.tables = (NOTES,)
+    add(source, ORDERS)
+    source.feeder.stage(ORDERS, [("7", "pot", "1", None)], first=True)
+    source.feeder.copied("0/9")
+    assert base(
+        "select after->>'id' from stream s where table_name = 'public.orders' and op = 'snapshot'"
+    ) == [
+        ("1",),
+        ("7",),
+    ]
+    base("alter stream s set (retention_bytes = 1)")
+    base.look()
+    base.look()
+    names = base.ask("select table_name from duckdb_tables() where table_name like '%public.orders'")
+    assert [name for (name,) in names] == [f"source {source.stream_id}.2 public.orders"]
+    assert base("check stream s") == []
+    base("drop stream s cascade")
+    assert base.ask("select count(*) from ducktail.feed_copies") == [(0,)]

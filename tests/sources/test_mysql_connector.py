@@ -17,14 +17,7 @@ import pytest
 from mariadb_process import MariadbServer
 from mysql_reader import READ_S, SERVER_IDS, Reader, in_duckdb, until
 
-from ducktail.engine.checkpoints.positions import BinlogPosition, MariadbGtids
-from ducktail.engine.errors import (
-    DataError,
-    NotSupported,
-    SourceUnavailable,
-    WrongState,
-)
-from ducktail.pgwire_gateway.sources.connector import (
+from ducktail.engine.catalog.source_tables import (
     DEFINE,
     DELETE,
     INSERT,
@@ -33,6 +26,13 @@ from ducktail.pgwire_gateway.sources.connector import (
     UPDATE,
     Change,
     SourceTable,
+)
+from ducktail.engine.checkpoints.positions import BinlogPosition, MariadbGtids
+from ducktail.engine.errors import (
+    DataError,
+    NotSupported,
+    SourceUnavailable,
+    WrongState,
 )
 from ducktail.pgwire_gateway.sources.mysql import MysqlConnector, binlog, mysql_changes
 

@@ -21,6 +21,7 @@ import pytest
 from mariadb_process import PASSWORD, QUOTED, USER, MariadbServer
 from mysql_reader import READ_S, SERVER_IDS, Reader, until
 
+from ducktail.engine.catalog.source_tables import DELETE, INSERT, TRUNCATE
 from ducktail.engine.errors import (
     CannotConnect,
     DucktailError,
@@ -35,7 +36,6 @@ from ducktail.engine.errors import (
     WrongObjectType,
     WrongState,
 )
-from ducktail.pgwire_gateway.sources.connector import DELETE, INSERT, TRUNCATE
 from ducktail.pgwire_gateway.sources.mysql import MysqlConnector, binlog
 from ducktail.pgwire_gateway.sources.mysql.mysql_server import parsed
 

@@ -16,8 +16,7 @@ import pytest
 from postgres_source import PostgresSource, running_source
 
 from ducktail.engine import errors
-from ducktail.engine.checkpoints.positions import PostgresLsn
-from ducktail.pgwire_gateway.sources.connector import (
+from ducktail.engine.catalog.source_tables import (
     DEFINE,
     DELETE,
     INSERT,
@@ -25,11 +24,11 @@ from ducktail.pgwire_gateway.sources.connector import (
     UNCHANGED,
     UPDATE,
     Change,
-    Changes,
-    Copy,
     Piece,
     SourceTable,
 )
+from ducktail.engine.checkpoints.positions import PostgresLsn
+from ducktail.pgwire_gateway.sources.connector import Changes, Copy
 from ducktail.pgwire_gateway.sources.postgres import (
     PostgresConnector,
     PostgresSelection,

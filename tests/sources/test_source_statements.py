@@ -19,6 +19,16 @@ pytestmark = pytest.mark.slow
 
 Connection = psycopg.Connection[Any]
 PASSWORD = "canary-of-the-source"
+# What only the owner of a stream may do.
+OWNERS = (
+    "PAUSE STREAM s",
+    "RESUME STREAM s",
+    "ALTER STREAM s ADD TABLE other",
+    "ALTER STREAM s DROP TABLE orders",
+    "ALTER STREAM s SNAPSHOT",
+    "ALTER STREAM s SNAPSHOT TABLE orders WHERE id > 5",
+    "DROP STREAM s",
+)
 
 
 @pytest.fixture(scope="module")
@@ -163,13 +173,13 @@ def test_rights(ann: Connection, bob: Connection, source: PostgresSource) -> Non
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         bob.execute(create(source))
     ann.execute(create(source))
-    for text in ("PAUSE STREAM s", "RESUME STREAM s", "DROP STREAM s"):
+    for text in OWNERS:
         with pytest.raises(psycopg.errors.UndefinedObject):
             bob.execute(text.encode())
     with pytest.raises(psycopg.errors.UndefinedObject):
         bob.execute("CREATE TABLE orders MIRROR OF STREAM s TABLE orders")
     ann.execute("GRANT CONSUME ON s TO bob")
-    for text in ("PAUSE STREAM s", "RESUME STREAM s", "DROP STREAM s"):
+    for text in OWNERS:
         with pytest.raises(psycopg.errors.InsufficientPrivilege, match="owner"):
             bob.execute(text.encode())
     bob.execute("CREATE TABLE orders MIRROR OF STREAM s TABLE orders")
@@ -189,14 +199,16 @@ def test_outside_of_a_server_and_within_a_block(
         client(create(source).decode())
     client("CREATE TABLE t (id INT PRIMARY KEY)")
     client("CREATE STREAM own ON t")
-    for text in ("PAUSE STREAM own", "RESUME STREAM own"):
+    for text in OWNERS[:-1]:
         with raises("42809"):
-            client(text)
+            client(text.replace("STREAM s", "STREAM own"))
     client.close()
     database.close()
-    with ann.transaction(), pytest.raises(psycopg.Error) as found:
-        ann.execute(create(source))
-    assert found.value.sqlstate == "25001"
+    ann.execute(create(source))
+    for text in (create(source), *(text.encode() for text in OWNERS if text.startswith("ALTER"))):
+        with pytest.raises(psycopg.Error) as found, ann.transaction():
+            ann.execute(text)
+        assert found.value.sqlstate == "25001"
 
 
 def test_pause_and_resume(ann: Connection, source: PostgresSource) -> None:

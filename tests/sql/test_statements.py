@@ -206,6 +206,12 @@ STATEMENTS: dict[str, st.Statement] = {
         name("s"), (), source=st.SourceClause("mysql", "mysql://h/d", schema=name("d"))
     ),
     "PAUSE STREAM s": st.PauseStream(name("s")),
+    "ALTER STREAM s ADD TABLE a, b.c": st.AddSourceTables(name("s"), (name("a"), name("b", "c"))),
+    "ALTER STREAM s DROP TABLE a": st.DropSourceTables(name("s"), (name("a"),)),
+    "ALTER STREAM s SNAPSHOT": st.SnapshotStream(name("s")),
+    "ALTER STREAM s SNAPSHOT TABLE a.b WHERE id > 5": st.SnapshotStream(
+        name("s"), name("a", "b"), st.Fragment("id > 5")
+    ),
     "RESUME STREAM s": st.ResumeStream(name("s")),
     "CREATE TABLE a.t MIRROR OF STREAM s TABLE public.t": st.CreateMirror(
         name("a", "t"), name("s"), name("public", "t")

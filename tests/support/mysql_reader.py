@@ -11,8 +11,8 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from ducktail.engine.catalog.source_tables import DEFINE, Change, Piece, SourceTable
 from ducktail.engine.errors import DucktailError
-from ducktail.pgwire_gateway.sources.connector import DEFINE, Change, Piece, SourceTable
 from ducktail.pgwire_gateway.sources.mysql import MysqlConnector
 from ducktail.pgwire_gateway.sources.mysql.mysql_changes import MysqlChanges
 from ducktail.pgwire_gateway.sources.mysql.mysql_types import table_of

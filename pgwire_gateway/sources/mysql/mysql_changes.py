@@ -26,9 +26,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ....engine.catalog.source_tables import (
+    DEFINE,
+    DELETE,
+    INSERT,
+    PIECE_ROWS,
+    TRUNCATE,
+    UPDATE,
+    Change,
+    Commit,
+    Piece,
+)
 from ....engine.checkpoints.positions import BinlogPosition, MariadbGtids, MysqlGtids, Position
 from ....engine.errors import DataError, NotSupported, SourceLost, SourceUnavailable, WrongState
-from ..connector import DEFINE, DELETE, INSERT, PIECE_ROWS, TRUNCATE, UPDATE, Change, Changes, Commit, Piece
+from ..connector import Changes
 from . import binlog
 from .binlog import BinlogStream, Event, RowReader, TableMap
 from .mysql_server import MysqlConnections, MysqlServer, log_end, table_now
@@ -129,6 +140,7 @@ class MysqlChanges(Changes):
     Args:
         tables: the tables with their definitions as of the position.
         ignores_foreign_keys: True to accept foreign keys whose actions change rows without being logged.
+        until: the position behind which nothing is given; None for no end.
     """
 
     def __init__(
@@ -139,7 +151,10 @@ class MysqlChanges(Changes):
         position: Position,
         server_id: int,
         ignores_foreign_keys: bool,
+        until: Position | None = None,
     ) -> None:
+        self._until, self._compared = until, ""
+        self._passed = until is not None and position >= until
         self._connections, self._server = connections, server
         self._tables = {(table.schema, table.name): table for table in tables}
         self._dialect = Dialect(
@@ -186,6 +201,9 @@ class MysqlChanges(Changes):
         ends_s = time.monotonic() + timeout_s
         piece = self._piece()
         while piece is None:
+            if self._has_passed():
+                piece, self._quiet = self._end_piece(), None
+                return piece
             event = self._event(ends_s)
             if event is None:
                 return self._quiet_piece()
@@ -195,6 +213,25 @@ class MysqlChanges(Changes):
             elif self._quiet is not None:
                 piece = self._quiet_piece()
         return piece
+
+    def _has_passed(self) -> bool:
+        """True once the end is reached that was asked for, between two transactions."""
+        if self._until is None or self._passed or self._in_transaction:
+            return self._passed
+        text = self._reached.text
+        if text != self._compared and (self._place.file or not isinstance(self._until, BinlogPosition)):
+            self._compared = text
+            self._passed = binlog.position_of(text) >= self._until
+        return self._passed
+
+    def _end_piece(self) -> Piece | None:
+        """The end of a transaction whose changes have all been given before, if it is not given yet."""
+        return None if self._quiet is None else Piece((), self._quiet)
+
+    @property
+    def ended(self) -> bool:
+        """True once everything up to the end that was asked for has been given."""
+        return self._passed and not self._changes and self._quiet is None
 
     def _event(self, ends_s: float) -> Event | None:
         try:

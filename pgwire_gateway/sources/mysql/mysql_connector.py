@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ....engine.catalog.source_tables import PIECE_ROWS, SourceTable
 from ....engine.checkpoints.positions import BinlogPosition, MariadbGtids, MysqlGtids, Position
 from ....engine.errors import (
     InvalidParameterValue,
@@ -30,7 +31,7 @@ from ....engine.errors import (
     WrongObjectType,
     WrongState,
 )
-from ..connector import PIECE_ROWS, Changes, Connector, Copy, SourceTable
+from ..connector import Changes, Connector, Copy
 from .binlog import BinlogStream, file_name, position_of
 from .mysql_changes import MysqlChanges
 from .mysql_server import PAUSE_S, RIGHTS_HINT, MysqlConnections, MysqlServer, log_end, parsed, table_now
@@ -271,6 +272,9 @@ class MysqlConnector(Connector):
             raise
         return copy
 
+    def publish(self) -> None:
+        """Nothing: the source logs the changes of all tables."""
+
     def copy(self) -> MysqlCopy:
         """A copy as of now."""
         if self._server is None:
@@ -291,21 +295,26 @@ class MysqlConnector(Connector):
 
     # Changes.
 
-    def changes(self, tables: Sequence[SourceTable], position: str) -> Changes:
+    def changes(self, tables: Sequence[SourceTable], position: str, until: str | None = None) -> Changes:
         """The changes after a position.
 
         Raises:
             SourceLost: the server no longer has them, or is another one.
+            SourceUnavailable: `until` is before the position.
+            WrongState: the two positions cannot be compared.
         """
         if self._server is None:
             self.describe()
         found, server = position_of(position), self._known_server
         self._check_position(found)
+        end = None if until is None else position_of(until)
+        if end is not None:
+            _check_end(found, end)
         known = [table_of(table) for table in tables]
         if isinstance(found, MysqlGtids):
             self._check_executed(found)
         return MysqlChanges(
-            self._connections, server, known, found, self._server_id, self._ignores_foreign_keys
+            self._connections, server, known, found, self._server_id, self._ignores_foreign_keys, end
         )
 
     def _check_position(self, position: Position) -> None:
@@ -355,6 +364,18 @@ class MysqlConnector(Connector):
     def close(self) -> None:
         """End all connections; from any thread."""
         self._connections.close()
+
+
+def _check_end(position: Position, end: Position) -> None:
+    """Check that the position of a copy is not before that of the stream."""
+    if type(position) is not type(end):
+        raise WrongState(
+            f"the stream's position {position} and that of the copy, {end}, cannot be compared",
+            detail="The source had no GTIDs when the stream was created.",
+            hint="DROP STREAM, and create it again.",
+        )
+    if not end >= position:
+        raise SourceUnavailable(f"the copy is as of {end}, before the stream's position {position}")
 
 
 def _qualified(table: MysqlTable) -> str:

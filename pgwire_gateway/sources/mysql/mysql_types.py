@@ -32,8 +32,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from ....engine.catalog.source_tables import SourceColumn, SourceTable
 from ....engine.errors import CharacterNotInRepertoire, DataError, NotSupported, WrongState
-from ..connector import SourceColumn, SourceTable
 from .mysql_json import decimal_reader, json_text
 
 # A value at a place of a row's bytes, and the place behind it.

@@ -37,7 +37,7 @@ from struct import Struct
 from typing import IO
 
 from ....engine import errors
-from ..connector import (
+from ....engine.catalog.source_tables import (
     DEFINE,
     DELETE,
     INSERT,
@@ -195,8 +195,10 @@ class PgoutputDecoder:
         stranger: called with a relation that is none of them; it may raise an error.
         position: transactions that have committed before it are not given.
         directory: of files of transactions in progress; None for the system's.
+        until: only transactions that have committed before it are given; None for all.
 
     Attributes:
+        passed: True once nothing before `until` is left to be read.
         end, end_us: the LSN behind the last transaction, with wanted changes or without, and its time.
     """
 
@@ -207,7 +209,10 @@ class PgoutputDecoder:
         stranger: Callable[[Relation], None],
         position: int,
         directory: Path | None = None,
+        until: int | None = None,
     ) -> None:
+        self.until = until
+        self.passed = False
         self._catalog = catalog
         self._known = known
         self._stranger = stranger
@@ -244,6 +249,15 @@ class PgoutputDecoder:
         """The bytes that are kept of each transaction in progress, by xid."""
         return {xid: stream.size for xid, stream in self._streams.items()}
 
+    def look(self, lsn: int) -> None:
+        """The source has sent everything before an LSN."""
+        self.passed = self.passed or (self.until is not None and lsn >= self.until)
+
+    @property
+    def ended(self) -> bool:
+        """True once everything before `until` has been given."""
+        return self.passed and self.between
+
     def pending(self) -> Piece | None:
         """The next piece of a transaction whose end is known; before the next message is read."""
         if self._replayed is not None:
@@ -259,7 +273,7 @@ class PgoutputDecoder:
             The piece, if any, and the place behind the messages that are decoded.
         """
         end = len(messages)
-        while at < end and messages[at][0] == DATA:
+        while at < end and messages[at][0] == DATA and not self.passed:
             full = self._full
             if full and self._is_wanted(messages[at], DATA_BYTES):
                 return self._piece(None), at
@@ -352,10 +366,14 @@ class PgoutputDecoder:
         match chr(kind):
             case "B":
                 lsn, _, self._xid = _BEGIN.unpack_from(message, 1)
+                if self.until is not None and lsn >= self.until:
+                    self.passed = True
+                    return None
                 self._skipped = lsn < self._position
             case "C":
                 _, _, end, time = _COMMIT.unpack_from(message, 1)
                 skipped, self._skipped = self._skipped, None
+                self.look(end)
                 if not skipped:
                     self.end, self.end_us = max(self.end, end), time + EPOCH_US
                     return self._last(self._commit(end, time, self._xid))
@@ -369,6 +387,10 @@ class PgoutputDecoder:
                 self._segment = None
             case "c":
                 xid, _, lsn, end, time = _STREAM_COMMIT.unpack_from(message, 1)
+                if self.until is not None and lsn >= self.until:
+                    self.passed = True
+                    return None
+                self.look(end)
                 stream = self._streams.pop(xid, None) or _InProgress(self._directory)
                 commit = self._commit(end, time, xid)
                 self._replayed = self._replay(stream, commit, end, lsn < self._position)

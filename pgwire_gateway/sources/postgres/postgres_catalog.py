@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ..connector import SourceColumn, SourceTable
+from ....engine.catalog.source_tables import SourceColumn, SourceTable
 from .libpq import Row, literal
 from .postgres_types import PostgresTypes, read_array
 

@@ -12,6 +12,7 @@ docs/design/sources.md.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import secrets
 import time
@@ -20,13 +21,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ....engine import errors
+from ....engine.catalog.source_tables import PIECE_ROWS, SourceTable
 from ....engine.checkpoints.positions import PostgresLsn
-from ..connector import PIECE_ROWS, Changes, Connector, Copy, SourceTable
+from ..connector import Changes, Connector, Copy
 from .libpq import Link, Row, identifier, literal, names, parameters
 from .pgoutput import PIECE_BYTES, PgoutputDecoder
 from .postgres_catalog import CatalogTable, PostgresCatalog, PublishedTable, Relation
 from .postgres_types import is_list, read_array
 from .replication import PostgresChanges
+
+log = logging.getLogger("ducktail.sources")
 
 VERSION_MIN = 120000
 # From these versions on: publish_via_partition_root; streaming of transactions in progress.
@@ -155,9 +159,14 @@ class PostgresConnector(Connector):
             f"CREATE PUBLICATION {identifier(self._publication)} FOR TABLE {listed} WITH ({options})"
         )
 
-    def changes(self, tables: Sequence[SourceTable], position: str) -> Changes:
+    def changes(self, tables: Sequence[SourceTable], position: str, until: str | None = None) -> Changes:
         """The changes after a position, of tables whose definitions are known as of it."""
         start = PostgresLsn.parse(position).number
+        end = None if until is None else PostgresLsn.parse(until).number
+        if end is not None and end < start:
+            raise errors.SourceUnavailable(
+                f"the copy is as of {until}, before the stream's position {position}"
+            )
         control = self._control()
         self._check_server(control)
         self._check_slot(control, start)
@@ -170,7 +179,7 @@ class PostgresConnector(Connector):
         except BaseException:
             link.close()
             raise
-        decoder = PgoutputDecoder(catalog, known, self._stranger(catalog), start, self._directory)
+        decoder = PgoutputDecoder(catalog, known, self._stranger(catalog), start, self._directory, end)
         changes = PostgresChanges(link, control, decoder, start, self._progress_s)
         self._changes = [*(one for one in self._changes if not one.closed), changes]
         return changes
@@ -460,7 +469,27 @@ class PostgresConnector(Connector):
             known[row.oid] = table
         if published and not self._owns_publication:
             raise self._more_published([row.shown for row in published.values()])
+        self._unpublish(control, list(published))
         return known
+
+    def _unpublish(self, control: Link, others: Sequence[tuple[str, str]]) -> None:
+        """Remove tables that were dropped from the stream from the connector's own publication.
+
+        A failure does no harm: their changes are sent, and not stored.
+        """
+        selected = self._selection.tables
+        # Names without a schema are those of CREATE STREAM, since which no table was dropped.
+        gone = [name for name in others if name not in selected]
+        if not gone or not selected or any(schema is None for schema, _ in selected):
+            return
+        listed = ", ".join(f"ONLY {identifier(schema)}.{identifier(name)}" for schema, name in gone)
+        try:
+            control.query(f"ALTER PUBLICATION {identifier(self._publication)} DROP TABLE {listed}")
+        except errors.SourceUnavailable:
+            raise
+        except errors.DucktailError as error:
+            text = 'publication "%s" of the source still has tables that were dropped from the stream: %s'
+            log.warning(text, self._publication, error)
 
     def _check_published(self, control: Link) -> None:
         sql = "SELECT FROM pg_catalog.pg_publication WHERE pubname = $1"
@@ -485,8 +514,8 @@ class PostgresConnector(Connector):
         return errors.SourceLost(
             f'table "{table.shown}" is no longer in publication "{self._publication}" of the source',
             detail="Its changes since then are not sent, also after it is added again.",
-            hint="DROP STREAM, and create it again. If the table had no changes: ALTER PUBLICATION ... "
-            "ADD TABLE at the source, and RESUME STREAM.",
+            hint="ALTER PUBLICATION ... ADD TABLE at the source, ALTER STREAM ... SNAPSHOT TABLE, which puts "
+            "right what was lost, and RESUME STREAM.",
         )
 
     def _more_published(self, shown: Sequence[str]) -> errors.DucktailError:

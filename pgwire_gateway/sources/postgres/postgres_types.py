@@ -27,8 +27,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ....engine import errors
+from ....engine.catalog.source_tables import SourceColumn
 from ....engine.values import value_types as vt
-from ..connector import SourceColumn
 from .libpq import Row
 
 # pg_attribute.atttypmod of numeric has VARHDRSZ added, and the scale in eleven bits with a sign.

@@ -14,8 +14,9 @@ import time
 from struct import Struct
 
 from ....engine import errors
+from ....engine.catalog.source_tables import Commit, Piece
 from ....engine.checkpoints.positions import PostgresLsn
-from ..connector import Changes, Commit, Piece
+from ..connector import Changes
 from .libpq import Link
 from .pgoutput import DATA, EPOCH_US, PgoutputDecoder
 
@@ -77,6 +78,8 @@ class PostgresChanges(Changes):
                     if piece.commit is not None:
                         self._given, self._moved_s = self._decoder.end, now_s
                     return piece
+                if self._decoder.ended:
+                    return None
                 self._messages, self._at = self._link.read_messages(MESSAGES_MAX), 0
                 if self._messages:
                     continue
@@ -96,18 +99,20 @@ class PostgresChanges(Changes):
     def _decoded(self) -> Piece | None:
         """A piece of the messages that were read."""
         messages = self._messages
-        while self._at < len(messages):
+        while self._at < len(messages) and not self._decoder.passed:
             piece, self._at = self._decoder.read(messages, self._at)
             if self._at and messages[self._at - 1][0] == DATA:
                 (lsn,) = _LSN.unpack_from(messages[self._at - 1], 1)
                 self._received = max(self._received, lsn)
             if piece is not None:
                 return piece
-            if self._at < len(messages):
+            if self._at < len(messages) and not self._decoder.passed:
                 if messages[self._at][0] != _KEEPALIVE:
                     raise errors.ProtocolViolation("the source has sent a message that is not known")
                 self._keepalive(messages[self._at])
                 self._at += 1
+        if self._decoder.passed:
+            return None
         self._messages, self._at = [], 0
         if self._decoder.between and self._decoder.end > self._end:
             self._end, self._end_us = self._decoder.end, self._decoder.end_us
@@ -116,8 +121,10 @@ class PostgresChanges(Changes):
     def _keepalive(self, message: bytes) -> None:
         end, sent_us, asked = _KEEPALIVE_FIELDS.unpack_from(message, 1)
         self._received = max(self._received, end)
-        if self._decoder.between and end > self._end:
-            self._end, self._end_us = end, sent_us + EPOCH_US
+        if self._decoder.between:
+            self._decoder.look(end)
+            if end > self._end:
+                self._end, self._end_us = end, sent_us + EPOCH_US
         if asked:
             self._asked = True
             self._asked_lsn = self._end
@@ -140,7 +147,9 @@ class PostgresChanges(Changes):
             self._answer(time.monotonic())
 
     def _status_s(self) -> float:
-        return STATUS_S if self._confirmed > self._sent else IDLE_STATUS_S
+        # Where the end is near, the server is asked for it soon.
+        soon = self._confirmed > self._sent or self._decoder.until is not None
+        return STATUS_S if soon else IDLE_STATUS_S
 
     def _answer(self, now_s: float) -> None:
         """Send a status if it is time."""
@@ -161,6 +170,11 @@ class PostgresChanges(Changes):
             return None, self._server_end
         self._server_end = end or ""
         return max(0, PostgresLsn.parse(self._server_end).number - self._received), self._server_end
+
+    @property
+    def ended(self) -> bool:
+        """True once everything up to the end that was asked for has been given."""
+        return self._decoder.ended
 
     @property
     def closed(self) -> bool:

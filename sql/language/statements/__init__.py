@@ -27,7 +27,16 @@ from .publishing import Publish
 from .replication import ShowContinuousCopies
 from .row import Effect, InCluster, Right, Row, Statement, View
 from .sinks import AlterSink, CreateSink, DropSink, PauseSink, Receiver, ResumeSink, ShowSinks
-from .sources import CreateMirror, PauseStream, ResumeStream, ShowSources, SourceClause
+from .sources import (
+    AddSourceTables,
+    CreateMirror,
+    DropSourceTables,
+    PauseStream,
+    ResumeStream,
+    ShowSources,
+    SnapshotStream,
+    SourceClause,
+)
 from .streams import (
     CheckStream,
     CommentOnStream,
@@ -61,6 +70,7 @@ __all__ = [
     "OPENINGS",
     "PRIVILEGES",
     "ROWS",
+    "AddSourceTables",
     "AlterSink",
     "AlterUser",
     "CheckStream",
@@ -82,6 +92,7 @@ __all__ = [
     "DropBookmark",
     "DropGroup",
     "DropSink",
+    "DropSourceTables",
     "DropStream",
     "DropToken",
     "DropTopic",
@@ -137,6 +148,7 @@ __all__ = [
     "ShowStreams",
     "ShowTokens",
     "ShowTopics",
+    "SnapshotStream",
     "SourceClause",
     "Statement",
     "Text",

@@ -1,4 +1,5 @@
-"""Statements about the sources of streams: the clause of CREATE STREAM, PAUSE, RESUME and SHOW SOURCES.
+"""Statements about the sources of streams: the clause of CREATE STREAM, PAUSE, RESUME, SHOW SOURCES, and the
+tables of a source in ALTER STREAM.
 
 Source: docs/sql.md, "Sources".
 """
@@ -9,12 +10,13 @@ from dataclasses import dataclass, field
 
 from ....engine.catalog.feeds import MYSQL, POSTGRES
 from .. import clauses
-from ..clauses import Name, name_sql, scalar_sql
+from ..clauses import Fragment, Name, name_sql, scalar_sql
 from ..grammar import Grammar
 from .row import Effect, InCluster, Right, Row, Statement, View
 
 # The kinds of sources, by their words.
 KINDS = {"POSTGRES": POSTGRES, "MYSQL": MYSQL}
+_TABLE = "the name of a table of the source"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,36 @@ class ResumeStream(Statement):
     """RESUME STREAM name."""
 
     name: Name
+
+
+@dataclass(frozen=True, slots=True)
+class AddSourceTables(Statement):
+    """ALTER STREAM name ADD TABLE tables; the tables are those of its source."""
+
+    name: Name
+    tables: tuple[Name, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DropSourceTables(Statement):
+    """ALTER STREAM name DROP TABLE tables; the tables are those of its source."""
+
+    name: Name
+    tables: tuple[Name, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotStream(Statement):
+    """ALTER STREAM name SNAPSHOT [TABLE table] [WHERE predicate].
+
+    Args:
+        table: the table of its source to copy; None for all.
+        where: the predicate on its rows; None for all rows.
+    """
+
+    name: Name
+    table: Name | None = None
+    where: Fragment | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +128,33 @@ def source_sql(source: SourceClause, tables: tuple[Name, ...]) -> str:
     return f"FROM {word} {scalar_sql(source.address)} {selected}"
 
 
+def altered_tables(g: Grammar, name: Name) -> Statement | None:
+    """{ ADD | DROP } TABLE t, ... | SNAPSHOT [TABLE t] [WHERE predicate]; None for anything else."""
+    if g.accept("SNAPSHOT"):
+        table = g.full_name(_TABLE) if g.accept("TABLE") else None
+        where = g.fragment((), "a predicate") if g.accept("WHERE") else None
+        return SnapshotStream(name, table, where)
+    for verb, node in (("ADD", AddSourceTables), ("DROP", DropSourceTables)):
+        if g.accept(verb, "TABLE") or g.accept(verb, "TABLES"):
+            return node(name, g.listed(lambda: g.full_name(_TABLE)))
+    return None
+
+
+def altered_sql(s: AddSourceTables | DropSourceTables) -> str:
+    """ALTER STREAM s { ADD | DROP } TABLE t, ..."""
+    verb = "ADD" if isinstance(s, AddSourceTables) else "DROP"
+    return f"ALTER STREAM {name_sql(s.name)} {verb} TABLE {', '.join(map(name_sql, s.tables))}"
+
+
+def snapshot_sql(s: SnapshotStream) -> str:
+    """ALTER STREAM s SNAPSHOT [TABLE t] [WHERE predicate]"""
+    return clauses.words(
+        f"ALTER STREAM {name_sql(s.name)} SNAPSHOT",
+        "" if s.table is None else f"TABLE {name_sql(s.table)}",
+        "" if s.where is None else f"WHERE {s.where.text}",
+    )
+
+
 def pause_stream(g: Grammar) -> Statement:
     """PAUSE STREAM s"""
     return PauseStream(g.full_name("the name of the stream"))
@@ -115,7 +174,7 @@ def create_mirror(g: Grammar) -> Statement:
     g.expect("STREAM")
     stream = g.full_name("the name of the stream")
     g.expect("TABLE")
-    return CreateMirror(name, stream, g.full_name("the name of a table of the source"), exists)
+    return CreateMirror(name, stream, g.full_name(_TABLE), exists)
 
 
 def show_sources(g: Grammar) -> Statement:

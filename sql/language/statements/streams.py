@@ -14,7 +14,17 @@ from .. import clauses
 from ..clauses import CHANGEABLE, Fragment, Name, Number, Option, Options, Scalar, name_sql
 from ..grammar import STRING, Grammar, collected
 from .row import Effect, InCluster, Right, Row, Statement, View
-from .sources import SourceClause, source_clause, source_sql
+from .sources import (
+    AddSourceTables,
+    DropSourceTables,
+    SnapshotStream,
+    SourceClause,
+    altered_sql,
+    altered_tables,
+    snapshot_sql,
+    source_clause,
+    source_sql,
+)
 
 ALL_OPERATIONS = ("insert", "update", "delete")
 
@@ -301,7 +311,7 @@ def _not_ours(g: Grammar, name: Name) -> SyntaxError_:
 
 
 def alter_stream(g: Grammar) -> Statement:
-    """ALTER STREAM s { SET (...) | RENAME TO s2 | RESYNC }"""
+    """ALTER STREAM s { SET (...) | RENAME TO s2 | RESYNC | SNAPSHOT ... | { ADD | DROP } TABLE t, ... }"""
     name = g.full_name("the name of the stream")
     if g.accept("SET"):
         return SetStream(name, changeable_options(g, "stream"))
@@ -309,7 +319,9 @@ def alter_stream(g: Grammar) -> Statement:
         return RenameStream(name, g.simple_name("the new name"))
     if g.accept("RESYNC"):
         return ResyncStream(name)
-    raise g.expected("SET (...) or RENAME TO or RESYNC")
+    if (altered := altered_tables(g, name)) is not None:
+        return altered
+    raise g.expected("SET (...), RENAME TO, RESYNC, SNAPSHOT, ADD TABLE or DROP TABLE")
 
 
 def changeable_options(g: Grammar, kind: str) -> Options:
@@ -427,7 +439,10 @@ def drop_sql(s: DropStream) -> str:
     return clauses.drop(f"DROP {kind(s)}", s.if_exists, name_sql(s.name), s.cascade)
 
 
-_ALTER_FORM = "ALTER STREAM s { SET (option = value, ...) | RENAME TO s2 | RESYNC }"
+_ALTER_FORM = (
+    "ALTER STREAM s { SET (option = value, ...) | RENAME TO s2 | RESYNC | { ADD | DROP } TABLE t, ... "
+    "| SNAPSHOT [TABLE t] [WHERE predicate] }"
+)
 
 ROWS = (
     Row(
@@ -471,6 +486,31 @@ ROWS = (
         _ALTER_FORM,
         lambda s: f"ALTER STREAM {name_sql(s.name)} RESYNC",
         heading="ALTER STREAM ... RESYNC",
+    ),
+    *(
+        Row(
+            node,
+            "ALTER [CHANGE] STREAM",
+            Right.OWNER,
+            Effect.WRITES,
+            InCluster.OWNER,
+            alter_stream,
+            _ALTER_FORM,
+            altered_sql,
+            heading=f"ALTER STREAM ... {verb} TABLE",
+        )
+        for node, verb in ((AddSourceTables, "ADD"), (DropSourceTables, "DROP"))
+    ),
+    Row(
+        SnapshotStream,
+        "ALTER [CHANGE] STREAM",
+        Right.OWNER,
+        Effect.WRITES,
+        InCluster.OWNER,
+        alter_stream,
+        _ALTER_FORM,
+        snapshot_sql,
+        heading="ALTER STREAM ... SNAPSHOT",
     ),
     Row(
         CommentOnStream,
