@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from contextlib import suppress
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
