@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 Connection = psycopg.Connection[Any]
 KILLS = amount("DUCKTAIL_SOURCE_TABLE_KILLS", 3, 20)
-ROWS = amount("DUCKTAIL_SOURCE_TABLE_ROWS", 30_000, 500_000)
+ROWS = amount("DUCKTAIL_SOURCE_TABLE_ROWS", 10_000, 500_000)
 
 
 @pytest.fixture(scope="module")
