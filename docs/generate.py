@@ -171,6 +171,7 @@ WHEN = {
     "57P01": "the server is shutting down",
     "57P03": "the server is starting or stopping",
     "57R01": "a commit stands, and fewer than synchronous_copies targets have it in time",
+    "57R02": "not executed: fewer than synchronous_copies targets have earlier commits in time",
     "58030": "an error of the disk, or a file that cannot be opened",
     "P0001": "RAISE in a DO block, unless it gives another SQLSTATE",
     "72000": "a gap: the next event of the read is no longer retained; the error reports the loss",

@@ -317,6 +317,10 @@ class CommitNotConfirmed(DucktailError, sqlstate="57R01"):
     """A commit that stands here, and that too few synchronous copies have."""
 
 
+class CopiesUnavailable(DucktailError, sqlstate="57R02"):
+    """A statement that was not executed: it waits for commits that too few synchronous copies have."""
+
+
 # Class 58: system.
 class IoError(DucktailError, sqlstate="58030"): ...
 

@@ -168,7 +168,7 @@ class Publisher:
         """Wait until every event up to `lsn` is readable.
 
         Raises:
-            CommitNotConfirmed: the synchronous copies do not have it within their time.
+            CopiesUnavailable: the synchronous copies do not have it within their time.
         """
         future = self.wait_for(lsn)
         if future is None:
@@ -178,7 +178,7 @@ class Publisher:
             return
         with self._condition:
             self._waiters = deque(item for item in self._waiters if item[1] is not future)
-        raise copies.not_confirmed("earlier commits are not confirmed by the copies, and not readable yet")
+        raise copies.not_readable()
 
     def readable(self, lsn: int) -> int:
         """The last LSN up to `lsn` that is readable, or will be without waiting for copies."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import wait
+from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -148,6 +148,7 @@ class Scan:
         self._blocks: deque[tuple[int, int, int]] = deque()
         self._sized_lsn = 0
         self._held = Held()
+        self._interrupted: Future[None] | None = None  # set while it waits for a window
         self._place = 0  # the first row of the window that has not been returned
         self._has_read_on = False  # it has returned a window to its end
         self._continues = False  # it has begun in the window of an earlier scan
@@ -310,7 +311,11 @@ class Scan:
         if self._source is not None:
             arriving = self._ahead.arriving(self._source, self._after)
             if arriving is not None:
-                wait([arriving])
+                interrupted = self._interrupted = Future()
+                wait([arriving, interrupted], return_when=FIRST_COMPLETED)
+                self._interrupted = None
+                if interrupted.done():
+                    raise QueryCanceled("canceling statement due to user request")
                 return self._find_window()
         return None
 
@@ -726,7 +731,11 @@ class Scan:
         return [self._after.get(number, self.through_lsn) for number in range(partitions)]
 
     def interrupt(self) -> None:
-        """Interrupt a running query of the scan; callable from any thread."""
+        """Interrupt a running query of the scan, or its wait for a window; callable from any thread."""
+        interrupted = self._interrupted
+        if interrupted is not None:
+            with suppress(InvalidStateError):
+                interrupted.set_result(None)
         cursor = self._cursor
         if cursor is not None:
             with suppress(duckdb.ConnectionException):  # It has been closed meanwhile.

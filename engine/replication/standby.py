@@ -5,6 +5,7 @@ It keeps three files beside the path at which it is to serve:
     PATH.standby        the database as of a checkpoint
     PATH.standby.wal    DuckDB's log behind it, up to a whole commit
     PATH.standby.json   the position: which object was applied last, and how much of the log is whole
+    PATH.standby.promotion  the name of the promotion that was begun, until it is complete
 
 Objects are applied in the order of their generation. A log is appended, after the blocks to which it refers
 are written to places that are free in the checkpoint. A checkpoint is applied as one step: the blocks that
@@ -21,6 +22,7 @@ import logging
 import os
 import uuid
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -457,7 +459,7 @@ class Standby:
         if position is None:
             raise UndefinedObject("the standby has no complete copy yet")
         if not position.promoted:
-            promoted = uuid.uuid4().hex
+            promoted = self._promotion()
             if fenced:
                 identity = DatabaseIdentity(position.identity, position.incarnation)
                 try:
@@ -487,7 +489,26 @@ class Standby:
             )
         position = replace(position, done=True)
         self._save(position)
+        self._promotion_path.unlink(missing_ok=True)
         return position
+
+    @property
+    def _promotion_path(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.standby.promotion")
+
+    def _promotion(self) -> str:
+        """The name of the promotion, stored before its fence: after an error or a crash it is the same."""
+        place = self._promotion_path
+        with suppress(FileNotFoundError):
+            return place.read_text()
+        name, partial = uuid.uuid4().hex, place.with_name(f"{place.name}.partial")
+        with partial.open("w") as file:
+            file.write(name)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(place)
+        sync_directory(self.path.parent)
+        return name
 
 
 def standby_path(path: Path) -> Path:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from ..clock import Clock
-from ..errors import CommitNotConfirmed
+from ..errors import CommitNotConfirmed, CopiesUnavailable
 from ..waiting import Wait, Waiting
 from .copier import FOLLOWING, Copier
 
@@ -92,7 +92,7 @@ class SynchronousCopies:
             self._timeouts += not confirmed
             self._waited_s += self._clock.monotonic_s() - began_s
         if not confirmed:
-            raise self.not_confirmed("the statement is committed here, but not confirmed by the copies")
+            raise self.not_confirmed()
 
     def confirm_within(self, seconds: float) -> bool:
         """Block until enough copies have everything that is committed now; False if they do not in time.
@@ -105,8 +105,25 @@ class SynchronousCopies:
         self._forget(future)
         return False
 
-    def not_confirmed(self, message: str) -> CommitNotConfirmed:
-        """The error of a wait that has ended without enough copies."""
+    def not_confirmed(self) -> CommitNotConfirmed:
+        """The error of a commit's wait that has ended without enough copies."""
+        return CommitNotConfirmed(
+            "the statement is committed here, but not confirmed by the copies",
+            detail=self._told(),
+            hint="Do not repeat the statement: it stands, and is copied as soon as a target is available. "
+            "SHOW CONTINUOUS COPIES tells their state.",
+        )
+
+    def not_readable(self) -> CopiesUnavailable:
+        """The error of a statement that waits until earlier commits are readable."""
+        return CopiesUnavailable(
+            "earlier commits are not confirmed by the copies, and not readable yet",
+            detail=self._told(),
+            hint="The statement was not executed: repeat it when a target is available. "
+            "SHOW CONTINUOUS COPIES tells their state.",
+        )
+
+    def _told(self) -> str:
         reasons = [
             f"{copier.target}: {copier.status.error or copier.status.state}"
             for copier in self._copiers
@@ -114,12 +131,7 @@ class SynchronousCopies:
         ]
         copies = "copy" if self.count == 1 else "copies"
         why = f" {'; '.join(reasons[:REASONS_MAX])}." if reasons else ""
-        return CommitNotConfirmed(
-            message,
-            detail=f"{self.count} {copies} did not have it within {self.timeout_s * 1000:.0f} ms.{why}",
-            hint="Do not repeat the statement: it stands, and is copied as soon as a target is available. "
-            "SHOW CONTINUOUS COPIES tells their state.",
-        )
+        return f"{self.count} {copies} did not have it within {self.timeout_s * 1000:.0f} ms.{why}"
 
     def end_waits(self) -> None:
         """End the waits of commits, and of later ones, without a confirmation: the server is being ended."""

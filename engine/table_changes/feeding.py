@@ -58,6 +58,7 @@ from ..duck.cursors import ask
 from ..duck.duckdb_errors import translated
 from ..errors import (
     CommitNotConfirmed,
+    CopiesUnavailable,
     DucktailError,
     IoError,
     LockNotAvailable,
@@ -81,6 +82,7 @@ LOCK_MS, LOCK_STEP_MS = 60_000, 500
 PASSING = (
     SourceUnavailable,
     CommitNotConfirmed,
+    CopiesUnavailable,
     LockNotAvailable,
     SerializationFailure,
     IoError,

@@ -157,7 +157,7 @@ class Commits:
         """Wait until all committed events are readable in their streams.
 
         Raises:
-            CommitNotConfirmed: the synchronous copies do not have them within their time.
+            CopiesUnavailable: the synchronous copies do not have them within their time.
         """
         yield from self.publisher.wait_published(self.last_lsn)
 

@@ -82,6 +82,8 @@ _WITH_ZONE = "TIMESTAMP WITH TIME ZONE"
 # after which they are counted again.
 JOINED_ROWS_MAX = 1_000_000
 BATCHES_UNMEASURED = 256
+# Looks at a plan until it is used again, after a batch has failed because a row exists, or of annotations.
+RESTED_LOOKS = 3000
 _ROWS = f"""
     SELECT estimated_size FROM system.main.duckdb_tables()
     WHERE database_name = current_database() AND {folded_sql("schema_name")} = $1
@@ -121,6 +123,27 @@ class TableSize:
         return self.fits
 
 
+@dataclass(slots=True)
+class Rest:
+    """A pause of a plan whose writes have failed a batch: they run alone, and do not delay others.
+
+    Args:
+        looks: how often the plan is looked at until it is over.
+    """
+
+    looks: int = 0
+
+    def begin(self) -> None:
+        """Begin the pause."""
+        self.looks = RESTED_LOOKS
+
+    @property
+    def is_over(self) -> bool:
+        """True if there is none; a look shortens it."""
+        self.looks = max(0, self.looks - 1)
+        return not self.looks
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupWrite(GroupPlan):
     """A write of one row of a captured table: an INSERT, or an upsert, UPDATE or DELETE by the primary key.
@@ -136,6 +159,7 @@ class GroupWrite(GroupPlan):
             parameters.
         ordered: the events have the order of the writes.
         joins: rows of the table are found by a join with its key.
+        rest: the pause after a batch that ON CONFLICT, or annotations without an order, have failed.
         size: the size of the table, if they are.
     """
 
@@ -150,6 +174,7 @@ class GroupWrite(GroupPlan):
     keys: tuple[int, ...] = ()
     ordered: bool = True
     joins: bool = False
+    rest: Rest = field(default_factory=Rest)
     size: TableSize = field(default_factory=TableSize)
 
     def run(self, transaction: Transaction, writes: Sequence[Write]) -> tuple[list[Part], list[object]]:
@@ -163,6 +188,7 @@ class GroupWrite(GroupPlan):
         ):
             raise PlanChanged
         if not self.ordered and len({write.annotation for write in writes}) > 1:
+            self.rest.begin()
             raise PlanChanged  # It is not known which event belongs to which write.
         if self.joins and not self.size.measure(transaction.cursor, captured.shape) and len(writes) > 1:
             raise PlanChanged
@@ -173,6 +199,8 @@ class GroupWrite(GroupPlan):
             lists = [elements(*column) for column in zip(columns, self.types, strict=True)]
             outcome = transactions.write_captured(transaction, captured, self.many, lists)
         if outcome.events != len(writes):
+            if not self.joins:
+                self.rest.begin()
             raise PlanChanged  # A row does not exist; or it does, and ON CONFLICT does nothing.
         if self.joins and (outcome.keys is None or len(outcome.keys) != len(writes)):
             raise PlanChanged  # Two keys have found one row.
@@ -193,7 +221,8 @@ class GroupWrite(GroupPlan):
     def applies(self, catalog: Catalog) -> bool:
         """True if the table is still the one that was planned."""
         captured = catalog.tables.get(self.target)
-        return captured is not None and captured.table is self.table and self.size.fits
+        is_same = captured is not None and captured.table is self.table
+        return is_same and self.size.fits and self.rest.is_over
 
 
 @dataclass(frozen=True, slots=True, eq=False)

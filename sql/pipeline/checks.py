@@ -41,7 +41,6 @@ from ..dml import topic_writes, writes
 from ..language import statements as st
 from ..language.parse import Query
 from ..language.postgres_ddl import Expansion
-from ..reading.commit_offsets import commits_before
 from ..reading.scan_relation import bindable
 from ..rights.analysis import NotAnalysed, Table, parts_of
 from ..session_state.context import Context
@@ -88,35 +87,41 @@ def may_change(session: Context, statement: ParsedStatement) -> bool:
 
 
 # Kinds that commit nothing of the database.
-_UNCOMMITTING = frozenset(
-    {Kind.EMPTY, Kind.SETTING, Kind.PREPARE, Kind.DEALLOCATE, Kind.CALL, Kind.CURSOR, Kind.REFUSED}
-)
+_UNCOMMITTING = frozenset({Kind.EMPTY, Kind.PREPARE, Kind.DEALLOCATE, Kind.CALL, Kind.REFUSED})
+# Functions that change a sequence, outside of any transaction.
+_NUMBERING = frozenset({"nextval", "setval"})
 
 
 def may_commit(session: Context, statement: ParsedStatement) -> bool:
     """True if a statement that has ended may have committed something; True in doubt.
 
-    The rows of a COPY FROM STDIN are still to come then.
+    The rows of a COPY FROM STDIN are still to come then. A number that a view or a macro takes of a sequence
+    is not seen.
     """
-    classified = statement.classified
+    classified, node = statement.classified, statement.node
     kind = classified.kind
     if kind is Kind.TRANSACTION:
         return classified.verb == "COMMIT"
     if session.block.begun or kind in _UNCOMMITTING:
         return False
-    if kind is Kind.READ:
-        return classified.may_write or commits_before(statement)
+    if kind is Kind.COPY and classified.copy is not None and classified.copy.reads:
+        return not classified.copy.client
+    if kind in (Kind.READ, Kind.COPY, Kind.CURSOR, Kind.SETTING):
+        commits = isinstance(node, Query) and node.commits is not None
+        return classified.may_write or commits or _takes_numbers(classified)
     if kind is Kind.EXPLAIN:
         return classified.explain is None or classified.explain.analyze
-    if kind is Kind.COPY and classified.copy is not None:
-        return classified.copy.reads and not classified.copy.client
     if kind is Kind.EXECUTE and classified.execute is not None:
         prepared = session.prepared.get(classified.execute.name)
         return prepared is None or may_commit(session, prepared.statement)
     if kind is Kind.OURS:
-        row = st.row_of(statement.node)
+        row = st.row_of(node)
         return row is None or row.effect is st.Effect.WRITES
     return True
+
+
+def _takes_numbers(classified: Classified) -> bool:
+    return any(token.is_name and fold(token.name) in _NUMBERING for token in classified.tokens)
 
 
 _CREATED = {"TABLE": TABLE, "VIEW": TABLE, "SEQUENCE": SEQUENCE, "TYPE": TYPE, "SCHEMA": SCHEMA}

@@ -20,7 +20,9 @@ from server_process import ServerProcess
 from standby_process import StandbyProcess, promoted
 
 from ducktail.engine.clock import SystemClock
-from ducktail.engine.errors import DuplicateObject, ObjectInUse
+from ducktail.engine.errors import DuplicateObject, IoError, ObjectInUse
+from ducktail.engine.replication.fences import put_fence
+from ducktail.engine.replication.generation_writer import DatabaseIdentity
 from ducktail.engine.replication.standby import Standby
 
 KILLS = amount("DUCKTAIL_STANDBY_KILLS", 3, 100)
@@ -230,6 +232,42 @@ def test_promotion_beside_a_living_primary(serve: Serve, follow: Follow, target:
     assert all(getattr(error, "sqlstate", None) in ("57R01", "57P01", "57P03") for error in load.errors)
     standby.kill()
     has_everything(standby.path, load.kept)
+
+
+def test_a_promotion_that_fails_behind_its_fence_is_repeated(
+    serve: Serve, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory fails once the fence is there; the next attempt is the same promotion."""
+    server = serve()
+    with server.connect() as connection:
+        for text in TABLES:
+            connection.execute(text)
+        connection.execute("insert into t values (1, 1)")
+        await_copy(connection)
+    (tmp_path / "standby").mkdir()
+    path, catch_up, calls = tmp_path / "standby" / "shop.duckdb", Standby.catch_up, []
+    standby = Standby(path, target, SystemClock())
+    while standby.catch_up():
+        pass
+    server.kill()
+
+    def failing(standby: Standby) -> bool:
+        calls.append(standby)
+        if len(calls) == 1:
+            raise OSError(5, "Input/output error")
+        return catch_up(standby)
+
+    monkeypatch.setattr(Standby, "catch_up", failing)
+    with pytest.raises(IoError, match="cannot be reached"):
+        standby.promote(fenced=True)
+    standby.close()
+    standby = Standby(path, target, SystemClock())
+    assert standby.promote(fenced=True).done
+    standby.close()
+    assert not list(path.parent.glob("*.promotion*"))
+    has_everything(path, {"t": [1]})
+    with pytest.raises(ObjectInUse, match="fence of another promotion"):
+        put_fence(standby.target, DatabaseIdentity(standby.position.identity, 0), "another", 0)
 
 
 def test_two_standbys(serve: Serve, follow: Follow) -> None:

@@ -108,6 +108,7 @@ def test_a_copy_that_is_gone(serve: Serve, target: Path, tmp_path: Path) -> None
     with server.connect() as connection:
         for text in TABLES:
             connection.execute(text)
+        connection.execute("create sequence numbers")
         connection.execute("insert into t values (1, 1)")
         assert connection.execute("select lsn from stream s consumer group g").fetchall() == [(1,)]
         await_copy(connection)
@@ -121,6 +122,8 @@ def test_a_copy_that_is_gone(serve: Serve, target: Path, tmp_path: Path) -> None
             "publish to news '7'",
             "commit offsets on s consumer group g",
             "insert into plain values (2); insert into plain values (3)",
+            "select nextval('numbers')",
+            "declare numbered cursor with hold for select nextval('numbers')",
         )
         for text in statements:
             with pytest.raises(psycopg.OperationalError, match="committed here, but not confirmed") as caught:
@@ -132,19 +135,24 @@ def test_a_copy_that_is_gone(serve: Serve, target: Path, tmp_path: Path) -> None
             connection.execute("insert into t values (3, 3)")
         with refused, connection.cursor() as cursor, cursor.copy("copy plain from stdin") as copy:
             copy.write_row((4,))
+        for query in ("delete from plain where id = 2 returning id", "select nextval('numbers')"):
+            with refused, connection.cursor() as cursor, cursor.copy(f"copy ({query}) to stdout") as copy:
+                assert len(list(copy.rows())) == 1
         # All of them stand; their events are not readable, and what only reads waits for nothing.
         assert connection.execute("select id from t order by id").fetchall() == [(1,), (2,), (3,), (20,)]
-        assert connection.execute("select id from plain order by id").fetchall() == [(1,), (2,), (3,), (4,)]
+        assert connection.execute("select id from plain order by id").fetchall() == [(1,), (3,), (4,)]
         assert connection.execute("select lsn from stream s after 0").fetchall() == [(1,)]
         assert connection.execute("show continuous copies").fetchall()[0][1] == "failing"
         for text in READS:
             connection.execute(text)
         with connection.cursor() as cursor, cursor.copy("copy plain to stdout") as copy:
-            assert len(list(copy.rows())) == 4
-        refused = pytest.raises(psycopg.OperationalError, match="earlier commits are not confirmed")
-        with refused, connection.transaction():
-            # The snapshot of a transaction has the rows, and its streams must agree.
-            connection.execute("select lsn from stream s after 0")
+            assert len(list(copy.rows())) == 3
+        # A transaction's snapshot has the rows, and its streams must agree; ALTER TABLE waits for readers.
+        for text in ("select lsn from stream s after 0", "alter table t add column z int"):
+            unread = pytest.raises(psycopg.OperationalError, match="earlier commits are not confirmed")
+            with unread as caught, connection.transaction():
+                connection.execute(text)
+            assert caught.value.sqlstate == "57R02" and "not executed" in str(caught.value.diag.message_hint)
         (tmp_path / "away").rename(target)
         connection.execute("set statement_timeout = '60 s'")
         await_copy(connection, "state = 'following'")
@@ -153,7 +161,7 @@ def test_a_copy_that_is_gone(serve: Serve, target: Path, tmp_path: Path) -> None
         assert [one for (one,) in found.fetchall()] == [1, 2, 20, 3, 5]
     server.kill()
     _, copied = restore_copy(target, Moment(), tmp_path / "new.duckdb")
-    has_everything(tmp_path / "new.duckdb", {"t": [1, 2, 3, 5, 20], "plain": [1, 2, 3, 4], "offsets": [1]})
+    has_everything(tmp_path / "new.duckdb", {"t": [1, 2, 3, 5, 20], "plain": [1, 3, 4], "offsets": [1]})
     assert copied.counters.lsn == 7
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from threading import current_thread
 from typing import Any
 
@@ -15,6 +15,7 @@ from ducktail.engine.buffers.buffer import StreamBuffer
 from ducktail.engine.buffers.read_ahead import Held, LogWindow
 from ducktail.engine.buffers.scan import Scan
 from ducktail.engine.database import Database
+from ducktail.engine.errors import QueryCanceled
 from ducktail.engine.log.log import EVENT_TYPES
 from ducktail.engine.values import datarow
 from ducktail.engine.waiting import drive
@@ -127,6 +128,28 @@ def test_no_window_is_read_twice_for_reads_that_end_in_the_next_one(
     threads.submit(int).result()
     assert found == list(range(1, 4 * EVENTS + 1))
     assert len(began) == len(set(began)) >= 4
+
+
+def test_a_wait_for_a_window_ends_with_a_cancel(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The window is being read for an earlier read, on a cursor that this one cannot interrupt."""
+    result, _, held = read_on(client, monkeypatch)
+    scan = result.source.scan  # type: ignore[attr-defined]
+    coming: Future[None] = Future()
+    monkeypatch.setattr(client.session.database.buffers._ahead, "arriving", lambda source, after: coming)
+    other = begun(client, "select * from stream s after 11000")
+    waiting = other.source.scan  # type: ignore[attr-defined]
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(waiting.read, 10)
+        while waiting._interrupted is None:
+            assert not read.done()
+        waiting.interrupt()
+        with pytest.raises(QueryCanceled):
+            read.result(30)
+    coming.set_result(None)
+    assert waiting.read(3).lsns == [11001, 11002, 11003]
+    assert held.closed is False and scan is not waiting
+    other.close()
+    result.close()
 
 
 def test_rows_of_a_window_that_are_encoded_need_no_thread(client: Client) -> None:

@@ -271,6 +271,21 @@ def test_an_upsert_that_fails_or_does_nothing_is_answered_alone(scene: Scene) ->
     assert found == [(1, "old"), (2, "new"), (3, "old"), (30, "new")]
 
 
+def test_a_text_that_finds_rows_does_not_fail_the_batches_of_others(scene: Scene) -> None:
+    keys = iter(range(2_000_000, 2_000_100))
+    scene.learn(NOTHING, lambda: (next(keys), "warm"))
+    scene.owner("INSERT INTO t VALUES (1, 'old')")
+    client, returned = scene.client(), scene.commit.returned
+    for _ in range(5):
+        client(NOTHING, 1, "new")
+        assert client.tag == "INSERT 0 0"
+    assert scene.commit.returned == returned + 1
+    writes = scene.commit.writes
+    sent = [Sent(scene.client(), INSERT, (key, "v")) for key in range(10, 14)]
+    assert scene.together(sent) == ["INSERT 0 1"] * 4
+    assert scene.commit.writes == writes + 4 and scene.commit.returned == returned + 1
+
+
 def test_an_upsert_keeps_what_it_does_not_set(scene: Scene) -> None:
     """Columns of all places: not given, given and not set, set from another one, equal but not the same."""
     scene.owner(
