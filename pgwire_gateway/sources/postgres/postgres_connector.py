@@ -441,7 +441,12 @@ class PostgresConnector(Connector):
                 hint="Choose another name: WITH (slot = ...).",
             )
         drop = "SELECT pg_catalog.pg_drop_replication_slot($1)"
-        _while_active(lambda: control.query(drop, self._slot))
+        try:
+            _while_active(lambda: control.query(drop, self._slot))
+        except errors.SourceError as error:
+            # A slot that was still being made ends with its client, which may have been killed.
+            if error.sqlstate != errors.UndefinedObject.sqlstate:
+                raise
 
     def _start(self, link: Link, start: int) -> None:
         options = [f"publication_names {literal(identifier(self._publication))}"]
