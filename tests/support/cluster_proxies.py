@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
@@ -72,6 +72,32 @@ class _Proxy:
             gate.set()
 
 
+async def end_of(servers: Collection[asyncio.Server]) -> None:
+    """End servers and the connections that they have taken, on their loop.
+
+    A connection that was just taken fails where its server is closed, and stays open: so first no more are
+    taken.
+    """
+    loop = asyncio.get_running_loop()
+    for server in servers:
+        for listening in server.sockets:
+            loop.remove_reader(listening.fileno())
+    await _turns()
+    for server in servers:
+        server.close()
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await _turns()
+
+
+async def _turns() -> None:
+    """Let the loop go on: what was begun or given up needs some turns."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
 class Proxies:
     """See the head of the file.
 
@@ -109,17 +135,8 @@ class Proxies:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        async def end() -> None:
-            for proxy in self._proxies.values():
-                assert proxy.server is not None
-                proxy.server.close()
-            await asyncio.sleep(0)  # A connection that was just taken gets to its own end first.
-            tasks = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-        self._run(end())
+        servers = [proxy.server for proxy in self._proxies.values() if proxy.server is not None]
+        self._run(end_of(servers))
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

@@ -9,6 +9,7 @@ from contextlib import suppress
 from types import TracebackType
 
 from certificates import Files
+from cluster_proxies import end_of
 
 PIECE_BYTES = 64 * 1024
 
@@ -37,16 +38,7 @@ class TlsProxies:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        async def end() -> None:
-            for server in self._servers:
-                server.close()
-            await asyncio.sleep(0)  # A connection that was just taken gets to its own end first.
-            tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-        asyncio.run_coroutine_threadsafe(end(), self._loop).result()
+        asyncio.run_coroutine_threadsafe(end_of(self._servers), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
