@@ -25,7 +25,8 @@ Damage = Callable[[list[Path]], str]
 def files(copied: CopiedServer, tmp_path: Path) -> list[Path]:
     """The objects of a copy of the copy's newest generation, in order."""
     place = tmp_path / "copy"
-    shutil.copytree(copied.target, place)
+    # The server goes on: an object that is being written has another name until it is whole.
+    shutil.copytree(copied.target, place, ignore=shutil.ignore_patterns("*.partial"))
     (generation,) = [path for path in place.iterdir() if path.is_dir()]
     return sorted(path for path in generation.iterdir() if path.name != "head")
 
