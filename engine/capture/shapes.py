@@ -30,7 +30,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..duck.determinism import compares_inexactly, goes_by_names
-from ..duck.table_shape import RESERVED_PREFIX, TableShape
+from ..duck.table_shape import RESERVED_PREFIX, Column, TableShape
 from ..errors import InternalError
 from ..quoting import ident
 from .log_sql import (
@@ -228,24 +228,16 @@ def plan_updates(
     new = list(old)
     for i, value in sets.items():
         column = shape.stored[i]
-        new[i] = assigned(column, value)
-        if compares_inexactly(column):  # DuckDB leaves an equal value as it is.
-            new[i] = f"CASE WHEN {new[i]} IS NOT DISTINCT FROM {old[i]} THEN {old[i]} ELSE {new[i]} END"
+        new[i] = _kept_if_equal(column, assigned(column, value), old[i])
     found = " AND ".join(f"{old[i]}={value}" for i, value in keys.items())
-    staged = [f"{x} AS o{i}" for i, x in enumerate(old, 1)] + [f"{x} AS n{i}" for i, x in enumerate(new, 1)]
-    entry = f"'u',false,{conflict_hash('u', shape)}"
-    log = (
-        f"{log_head(table)} SELECT {BASE}+k,{TXID}-1+k,'u',rid,{partition_hash('n', shape)},NULL,"
-        f"{images('o', shape)},{images('n', shape)} FROM (SELECT row_number() OVER (ORDER BY {place}) AS k,"
-        f"{TARGET}.rowid AS rid,{','.join(staged)} FROM {shape.qualified} AS {TARGET},{source} "
-        f"WHERE {found}) RETURNING {entry}"
-    )
-    return Plan(
-        shape=Shape.STAGED,
-        log=log,
-        lists_entries=True,
-        entries=f"SELECT {entry} FROM {logged(table)}",
-        steps=(("u", apply_update(table, sets)),),
+    return _plan_separate(
+        table,
+        "'u'",
+        f"'u',false,{conflict_hash('u', shape)}",
+        (old, new),
+        f"{shape.qualified} AS {TARGET},{source} WHERE {found}",
+        (("u", apply_update(table, sets)),),
+        order=f"ORDER BY {place}",
     )
 
 
@@ -268,26 +260,60 @@ def plan_upserts(table: CapturedTable, values: dict[int, str], sets: dict[int, i
     old = [f"{TARGET}.{ident(column.name)}" for column in shape.stored]
     new = []
     for i, column in enumerate(shape.stored):
-        kept = assigned(column, proposed[sets[i]]) if i in sets else old[i]
-        if i in sets and compares_inexactly(column):  # DuckDB leaves an equal value as it is.
-            kept = f"CASE WHEN {kept} IS NOT DISTINCT FROM {old[i]} THEN {old[i]} ELSE {kept} END"
+        kept = old[i]
+        if i in sets:
+            kept = _kept_if_equal(column, assigned(column, proposed[sets[i]]), old[i])
         new.append(f"CASE WHEN {TARGET}.rowid IS NULL THEN {proposed[i]} ELSE {kept} END")
     found = " AND ".join(f"{old[i]}={proposed[i]}" for i in map(shape.place, shape.primary_key))
-    staged = [f"{x} AS o{i}" for i, x in enumerate(old, 1)] + [f"{x} AS n{i}" for i, x in enumerate(new, 1)]
-    entry = f"op,rid IS NULL,{conflict_hash('', shape)}"
-    log = (
-        f"{log_head(table)} SELECT {BASE}+k,{TXID}-1+k,CASE WHEN rid IS NULL THEN 'i' ELSE 'u' END,rid,"
-        f"{partition_hash('n', shape)},NULL,{images('o', shape)},{images('n', shape)} FROM "
-        f"(SELECT row_number() OVER () AS k,{TARGET}.rowid AS rid,{','.join(staged)} FROM "
+    return _plan_separate(
+        table,
+        "CASE WHEN rid IS NULL THEN 'i' ELSE 'u' END",
+        f"op,rid IS NULL,{conflict_hash('', shape)}",
+        (old, new),
         f"(SELECT {','.join(given)} FROM {source}) AS {PROPOSED} LEFT JOIN {shape.qualified} AS {TARGET} "
-        f"ON {found}) RETURNING {entry}"
+        f"ON {found}",
+        (("u", apply_update(table, sets)), ("i", apply_insert(table))),
+    )
+
+
+def _kept_if_equal(column: Column, value: str, old: str) -> str:
+    """SQL of an assigned value: DuckDB leaves an equal one as it is, even if it looks different."""
+    if not compares_inexactly(column):
+        return value
+    return f"CASE WHEN {value} IS NOT DISTINCT FROM {old} THEN {old} ELSE {value} END"
+
+
+def _plan_separate(
+    table: CapturedTable,
+    op: str,
+    entry: str,
+    values: tuple[list[str], list[str]],
+    source: str,
+    steps: tuple[Step, ...],
+    order: str = "",
+) -> Plan:
+    """The plan, in shape C, of writes of one row each, each of them a transaction of its own.
+
+    Args:
+        op: the op of an event, which may depend on `rid`, the row id.
+        entry: the entry of an event.
+        values: the old and the new value of each stored column, over `source`.
+        source: the SQL behind FROM, in which TARGET is the table.
+        order: the order of the events.
+    """
+    shape = table.shape
+    staged = [f"{x} AS {side}{i}" for side, xs in zip("on", values, strict=True) for i, x in enumerate(xs, 1)]
+    log = (
+        f"{log_head(table)} SELECT {BASE}+k,{TXID}-1+k,{op},rid,{partition_hash('n', shape)},NULL,"
+        f"{images('o', shape)},{images('n', shape)} FROM (SELECT row_number() OVER ({order}) AS k,"
+        f"{TARGET}.rowid AS rid,{','.join(staged)} FROM {source}) RETURNING {entry}"
     )
     return Plan(
         shape=Shape.STAGED,
         log=log,
         lists_entries=True,
         entries=f"SELECT {entry} FROM {logged(table)}",
-        steps=(("u", apply_update(table, sets)), ("i", apply_insert(table))),
+        steps=steps,
     )
 
 

@@ -1,8 +1,9 @@
-"""A finished copy of a server under a mixed load, made once; a test may damage its copy."""
+"""A directory for copies, and the copy of a server under a mixed load, made once; a test may damage it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from amounts import seed_of
@@ -28,3 +29,11 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CopiedServer]:
             assert load.errors == []
             await_copy(connection)
         yield CopiedServer(server, target)
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    """A directory for copies."""
+    place = tmp_path / "copy"
+    place.mkdir()
+    return place

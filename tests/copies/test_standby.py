@@ -35,13 +35,6 @@ Follow = Callable[..., StandbyProcess]
 
 
 @pytest.fixture
-def target(tmp_path: Path) -> Path:
-    place = tmp_path / "copy"
-    place.mkdir()
-    return place
-
-
-@pytest.fixture
 def processes() -> Iterator[list[ServerProcess]]:
     started: list[ServerProcess] = []
     yield started

@@ -48,13 +48,6 @@ Serve = Callable[..., ServerProcess]
 
 
 @pytest.fixture
-def target(tmp_path: Path) -> Path:
-    place = tmp_path / "copy"
-    place.mkdir()
-    return place
-
-
-@pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Serve]:
     """Servers with synchronous copies in the given directories."""
     servers: list[ServerProcess] = []
